@@ -1,0 +1,32 @@
+# Two commands for a newcomer: make demo, make test. Both set up everything they need in .venv.
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: setup demo test lint types tests test-long bench clean
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(BIN)/vyre demo
+
+test: lint types tests
+
+lint: setup
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: setup
+	$(BIN)/mypy
+
+tests: setup
+	$(BIN)/pytest -n $(WORKERS)
+
+test-long: setup
+	$(BIN)/pytest -n $(WORKERS) -m 'long or not long'
+
+bench: setup
+	$(BIN)/python bench/foundation.py
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Makes .venv with everything the demo and the tests need. Safe to run again; does nothing when up to date.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+
+command -v "$python" >/dev/null || {
+  echo "setup: $python was not found. Fix: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)." >&2
+  exit 1
+}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "setup: $("$python" --version) is too old. Fix: install Python 3.11 or newer and run make PYTHON=/path/to/it." >&2
+  exit 1
+}
+# Debian's python3 comes without ensurepip, which venv needs.
+if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "setup: installing python3-venv"
+    apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null
+  else
+    echo "setup: $python cannot make virtual environments. Fix: sudo apt-get install python3-venv" >&2
+    exit 1
+  fi
+fi
+
+stamp=.venv/.ready
+wanted=$(cat pyproject.toml scripts/setup.sh | cksum)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+  exit 0
+fi
+echo "setup: preparing .venv (once)"
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+printf '%s' "$wanted" > "$stamp"

@@ -1,0 +1,222 @@
+"""What do calls and opaque nodes mean? Whatever their registered definition, written in the IR, says.
+
+A composite operation has typed parameters, statements and a result; an extension expands its payload to an
+expression or to statements. Both are replaced by their definition (``inline_calls``) before anything runs, so
+every backend has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from threading import Lock
+
+import msgspec
+
+from vyre.errors import InvalidProgram
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.limits import MAX_NESTING
+from vyre.ir.program import Program
+from vyre.semantics.types import DType
+
+
+class CompositeOp(msgspec.Struct, frozen=True):
+    """A named operation: ``body`` runs with the parameters bound to the arguments, then ``result`` is the value.
+
+    The body may use the buffers of the program that calls it, by name. It ends by reaching its end.
+    """
+
+    op_id: str
+    parameters: tuple[tuple[str, DType], ...]
+    result_type: DType
+    result: n.Expr
+    body: n.Body = ()
+
+
+Expansion = n.Expr | n.Body
+
+_lock = Lock()
+_operations: dict[str, CompositeOp] = {}
+_extensions: dict[str, Callable[[bytes], Expansion]] = {}
+
+
+def register_op(operation: CompositeOp) -> CompositeOp:
+    """Makes a composite operation known; the same definition may be registered again."""
+    if any(isinstance(s, n.Return) for s in walk.statements(operation.body)):
+        raise InvalidProgram(
+            f"the body of operation '{operation.op_id}' returns, which would end its caller.",
+            "let the body reach its end, and give the value as its result.",
+        )
+    with _lock:
+        known = _operations.setdefault(operation.op_id, operation)
+    if known != operation:
+        raise InvalidProgram(
+            f"another operation is registered as '{operation.op_id}'.", "choose an op_id that nobody uses."
+        )
+    return operation
+
+
+def register_extension(kind: str, expand: Callable[[bytes], Expansion]) -> None:
+    """Makes an extension known: ``expand`` must be a pure function of the payload."""
+    with _lock:
+        known = _extensions.setdefault(kind, expand)
+    if known is not expand:
+        raise InvalidProgram(f"another extension is registered as '{kind}'.", "choose a kind that nobody uses.")
+
+
+def lookup_op(op_id: str) -> CompositeOp | None:
+    return _operations.get(op_id)
+
+
+def lookup_extension(kind: str) -> Callable[[bytes], Expansion] | None:
+    return _extensions.get(kind)
+
+
+def inline_calls(program: Program) -> Program:
+    """The program with every call and opaque node replaced by what it means.
+
+    Operands keep their order of evaluation: what was to be evaluated before a call is bound to variables first.
+    """
+    for _ in range(MAX_NESTING):
+        if not program.stats().has_extensions:
+            return program
+        program = program.with_entry(_Inliner(program).rewrite(program.entry))
+    raise InvalidProgram(
+        f"definitions of operations call each other more than {MAX_NESTING} deep.", "remove the circular call."
+    )
+
+
+class _Inliner:
+    """Replaces the calls of one program, one level deep, with variables that no other part of it names."""
+
+    def __init__(self, program: Program) -> None:
+        names = {decl.name for decl in program.buffers}
+        for statement in walk.statements(program.entry):
+            names.update(declared_names((statement,)))
+        self.taken = names
+        self.numbers = count()
+
+    def fresh(self, hint: str) -> str:
+        while (name := f"{hint}_{next(self.numbers)}") in self.taken:
+            pass
+        self.taken.add(name)
+        return name
+
+    def rewrite(self, body: n.Body) -> n.Body:
+        return walk.rewrite(body, on_statement=self.replace_statement)
+
+    def replace_statement(self, statement: n.Stmt) -> Iterable[n.Stmt]:
+        if isinstance(statement, n.OpaqueStmt):
+            expansion = _expand(statement.kind, statement.payload)
+            if isinstance(expansion, n.Expr):
+                raise InvalidProgram(
+                    f"extension '{statement.kind}' stands for an expression but is used as a statement.",
+                    "use an OpaqueExpr.",
+                )
+            return (n.Block(self.renamed(expansion, {})),)
+        prelude: list[n.Stmt] = []
+        roots = walk.operands(statement)
+        replaced = self.linearise(roots, prelude)
+        if all(old is new for old, new in zip(roots, replaced, strict=True)):
+            return (statement,)
+        if isinstance(statement, n.While):
+            leave = n.If(n.UnOp("lnot", replaced[0]), (n.Break(),))
+            return (n.While(n.lit(True), (*prelude, leave, *statement.body)),)
+        return (*prelude, walk.with_operands(statement, replaced))
+
+    def linearise(self, roots: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> tuple[n.Expr, ...]:
+        """The operands of a statement without calls; ``prelude`` gets the statements that must run before it."""
+        stack: list[n.Expr] = []
+        for root in roots:
+            for node in walk.postorder(root):
+                arity = len(walk.operands(node))
+                old = walk.operands(node)
+                new = tuple(stack[len(stack) - arity :])
+                if isinstance(node, n.Call):
+                    for index, value in enumerate(stack):
+                        if not isinstance(value, (n.Lit, n.Var)):
+                            name = self.fresh("before")
+                            prelude.append(n.Let(name, value))
+                            stack[index] = n.Var(name)
+                    new = tuple(stack[len(stack) - arity :])
+                    del stack[len(stack) - arity :]
+                    stack.append(self.inline(node, new, prelude))
+                    continue
+                del stack[len(stack) - arity :]
+                if isinstance(node, n.OpaqueExpr):
+                    expansion = _expand(node.kind, node.payload)
+                    if not isinstance(expansion, n.Expr):
+                        raise InvalidProgram(
+                            f"extension '{node.kind}' stands for statements but is used as an expression.",
+                            "use an OpaqueStmt.",
+                        )
+                    stack.append(expansion)
+                elif any(a is not b for a, b in zip(old, new, strict=True)):
+                    stack.append(walk.with_operands(node, new))
+                else:
+                    stack.append(node)
+        return tuple(stack)
+
+    def inline(self, node: n.Call, args: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
+        operation = lookup_op(node.op_id)
+        if operation is None:
+            raise InvalidProgram(f"operation '{node.op_id}' is not registered.", "register it with register_op.")
+        if len(args) != len(operation.parameters):
+            raise InvalidProgram(
+                f"operation '{node.op_id}' takes {len(operation.parameters)} arguments, not {len(args)}.",
+                "give one argument for each parameter.",
+            )
+        names: dict[str, str] = {}
+        for (parameter, _), argument in zip(operation.parameters, args, strict=True):
+            names[parameter] = self.fresh(parameter)
+            prelude.append(n.Let(names[parameter], argument))
+        prelude.extend(self.renamed(operation.body, names))
+        result = self.fresh("result")
+        prelude.append(n.Let(result, _with_names(operation.result, names)))
+        return n.Var(result)
+
+    def renamed(self, body: n.Body, names: dict[str, str]) -> n.Body:
+        """The body with fresh names for what it declares; ``names`` is extended by what its outer list declares.
+
+        Two sibling scopes that declare one name may share its fresh name: they still do not see each other.
+        """
+        for name in declared_names(walk.statements(body)):
+            if name not in names:
+                names[name] = self.fresh(name)
+
+        def rename(statement: n.Stmt) -> Iterable[n.Stmt]:
+            match statement:
+                case n.Let(name, value):
+                    return (n.Let(names[name], value),)
+                case n.Assign(name, value):
+                    return (n.Assign(names.get(name, name), value),)
+                case n.Loop(var, start, stop, inner):
+                    return (n.Loop(names[var], start, stop, inner),)
+            return (statement,)
+
+        return walk.rewrite(body, lambda e: _renamed_variable(e, names), rename)
+
+
+def declared_names(statements: Iterable[n.Stmt]) -> Iterable[str]:
+    """The variables that these statements declare themselves."""
+    for statement in statements:
+        if isinstance(statement, n.Let):
+            yield statement.name
+        elif isinstance(statement, n.Loop):
+            yield statement.var
+
+
+def _with_names(root: n.Expr, names: dict[str, str]) -> n.Expr:
+    return walk.rewrite_expression(root, lambda e: _renamed_variable(e, names))
+
+
+def _renamed_variable(node: n.Expr, names: dict[str, str]) -> n.Expr:
+    return n.Var(names[node.name]) if isinstance(node, n.Var) and node.name in names else node
+
+
+def _expand(kind: str, payload: bytes) -> Expansion:
+    expand = lookup_extension(kind)
+    if expand is None:
+        raise InvalidProgram(f"extension '{kind}' is not registered.", "register it with register_extension.")
+    return expand(payload)

@@ -1,0 +1,98 @@
+"""Where in a program is something?
+
+A place names a node by its canonical position (``vyre.ir.walk``), so programs carry no positions in their nodes.
+A ``SourceMap`` beside a program tells where each position came from in text: a ``.vyre`` file or a Python kernel.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vyre.ir import walk
+
+if TYPE_CHECKING:
+    from vyre.ir.nodes import Stmt
+    from vyre.ir.program import Program
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A node by position: the statement's number in preorder, and of its operands' nodes the number in postorder.
+
+    A place with a ``buffer`` alone is that declaration; with nothing, the program itself.
+    """
+
+    statement: int | None = None
+    expression: int | None = None
+    buffer: int | None = None
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A stretch of a source text, in characters."""
+
+    start: int
+    stop: int
+
+
+class SourceMap(msgspec.Struct, frozen=True, eq=False):
+    """Where each statement, expression and buffer of a program stands in its source text.
+
+    All arrays hold start and stop in turn. ``first_expression[k]`` is the number of expression nodes in the
+    statements before statement k.
+    """
+
+    name: str
+    text: str
+    buffers: array[int]
+    statements: array[int]
+    first_expression: array[int]
+    expressions: array[int]
+    header: Span = Span(0, 0)
+
+    def span(self, place: Place) -> Span:
+        """The stretch of text that a place came from."""
+        if place.buffer is not None:
+            return self._pair(self.buffers, place.buffer)
+        if place.statement is None:
+            return self.header
+        if place.expression is None:
+            return self._pair(self.statements, place.statement)
+        return self._pair(self.expressions, self.first_expression[place.statement] + place.expression)
+
+    @staticmethod
+    def _pair(pairs: array[int], index: int) -> Span:
+        return Span(pairs[2 * index], pairs[2 * index + 1])
+
+    def line_and_column(self, offset: int) -> tuple[int, int]:
+        """The line and the column of an offset, counted from 1."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        return self.text.count("\n", 0, offset) + 1, offset - start + 1
+
+
+def statement_path(program: Program, number: int) -> str:
+    """How to reach a statement from the program, as in ``entry[3].then[0]``."""
+    frames: list[tuple[str, tuple[Stmt, ...], int]] = [("entry", program.entry, 0)]
+    seen = -1
+    while frames:
+        prefix, body, at = frames.pop()
+        if at == len(body):
+            continue
+        frames.append((prefix, body, at + 1))
+        seen += 1
+        here = f"{prefix}[{at}]"
+        if seen == number:
+            return here
+        inner = [(f"{here}.{name}", part, 0) for name, part in walk.named_bodies(body[at])]
+        frames.extend(reversed(inner))
+    raise IndexError(f"the program has no statement {number}")
+
+
+def describe(program: Program, place: Place) -> str:
+    """A place in words that need no source text."""
+    if place.buffer is not None:
+        return f"buffer {program.buffers[place.buffer].name}"
+    if place.statement is None:
+        return "program"
+    return statement_path(program, place.statement)
