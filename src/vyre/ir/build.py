@@ -199,6 +199,12 @@ def async_wait(tag: str) -> n.AsyncWait:
     return n.AsyncWait(tag)
 
 
+def copy_bytes(
+    source: str, destination: str, source_offset: Operand, destination_offset: Operand, size: Operand
+) -> n.CopyBytes:
+    return n.CopyBytes(source, destination, expr(source_offset), expr(destination_offset), expr(size))
+
+
 def indirect_dispatch(count_buffer: str, count_offset: int = 0) -> n.IndirectDispatch:
     return n.IndirectDispatch(count_buffer, count_offset)
 

@@ -416,6 +416,20 @@ class AsyncWait(Stmt, frozen=True, eq=False):
     tag: str
 
 
+class CopyBytes(Stmt, frozen=True, eq=False):
+    """Copies ``size`` bytes of source to destination: zeros past source's end, nothing past destination's end.
+
+    Bytes move as they are, whatever the types. Source and destination are different buffers. Cutting at barriers
+    writes these for transfers that are pending across a cut.
+    """
+
+    source: str
+    destination: str
+    source_offset: Expr
+    destination_offset: Expr
+    size: Expr
+
+
 class IndirectDispatch(Stmt, frozen=True, eq=False):
     """The grid is the three u32 at that byte offset of the buffer, read when the launch starts."""
 
