@@ -140,3 +140,8 @@ def test_wide_workgroups_need_an_explicit_grid() -> None:
     for wrong in [(), (1, 2, 3, 4), (-1,), (1 << 32,)]:
         with pytest.raises(BadInputs, match="Fix: "):
             decide_launch(program, {}, grid=wrong)
+
+
+def test_a_literal_is_rounded_once() -> None:
+    # Halfway between two f16 plus a little that f32 cannot hold: rounding twice would go to even, down.
+    assert b.lit(1.0 + 2.0**-11 + 2.0**-40, DType.F16).value == 1.0 + 2.0**-10

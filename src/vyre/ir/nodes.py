@@ -17,7 +17,7 @@ from typing import Union
 import msgspec
 
 from vyre.semantics.operators import AtomicOp
-from vyre.semantics.scalars import from_bits, round_to, to_bits
+from vyre.semantics.scalars import from_bits, scalar_cast, to_bits
 from vyre.semantics.types import DType
 
 
@@ -502,7 +502,7 @@ def lit(value: bool | int | float, dtype: DType | None = None) -> Lit:
         if dtype is None:
             raise TypeError(f"{value!r} is not a bool, an int or a float. Fix: say its type: lit(value, DType.U32).")
     if dtype.is_float:
-        return Lit(to_bits(round_to(float(value), dtype), dtype), dtype)
+        return Lit(to_bits(scalar_cast(DType.F64, dtype)(float(value)), dtype), dtype)
     number = int(value)
     if number != value or not dtype.minimum <= number <= dtype.maximum:
         raise ValueError(
