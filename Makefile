@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types tests test-long bench clean
+.PHONY: setup demo test lint types tests test-long docs bench clean
 
 setup:
 	@scripts/setup.sh
@@ -24,6 +24,9 @@ tests: setup
 
 test-long: setup
 	$(BIN)/pytest -n $(WORKERS) -m 'long or not long'
+
+docs: setup
+	$(BIN)/python scripts/make_docs.py
 
 bench: setup
 	$(BIN)/python bench/foundation.py

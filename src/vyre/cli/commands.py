@@ -1,0 +1,266 @@
+"""What can the ``vyre`` command do?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from vyre.cli import EXIT_WRONG
+from vyre.cli.files import (
+    as_text,
+    print_json,
+    read_bytes,
+    read_inputs,
+    read_program,
+    values_as_json,
+    values_as_text,
+    write_outputs,
+)
+from vyre.errors import ParseError, UnsupportedFeature, VyreError
+from vyre.ir.program import Program
+
+app = typer.Typer(
+    name="vyre",
+    help="Parallel programs with one meaning: check them, look at them, run them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ProgramPath = Annotated[
+    str, typer.Argument(help="A .vyre text or a wire image; - is standard input.", metavar="PROGRAM")
+]
+ProgramPaths = Annotated[list[str], typer.Argument(help="Files to read; - is standard input.", metavar="PROGRAM...")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.command()
+def demo(as_json: AsJson = False) -> None:
+    """The tour: a graph closure to a fixpoint, checked, run in several orders, and compared.
+
+    Example: vyre demo
+    """
+    from vyre.cli.demo import tour
+
+    results = tour(quiet=as_json)
+    if as_json:
+        print_json([{"claim": claim, "holds": holds, "seconds": seconds} for claim, holds, seconds in results])
+    if not all(holds for _, holds, _ in results):
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def run(
+    path: ProgramPath,
+    inputs: Annotated[
+        Optional[list[str]],
+        typer.Option("--input", "-i", help="name=file.npy, name=file.bin, name=[1,2,3], name='zeros(8)', or all.npz."),
+    ] = None,
+    grid: Annotated[Optional[str], typer.Option(help="Workgroups: X, X,Y or X,Y,Z.")] = None,
+    elements: Annotated[Optional[int], typer.Option(min=0, help="Elements to cover, instead of a grid.")] = None,
+    backend: Annotated[str, typer.Option(help="Who runs it.")] = "reference",
+    schedule: Annotated[str, typer.Option(help="in-order, reversed, or a seed (reference only).")] = "in-order",
+    races: Annotated[bool, typer.Option("--races", help="Report data races (reference only).")] = False,
+    fuel: Annotated[Optional[int], typer.Option(min=1, help="Most statement steps (reference only).")] = None,
+    out: Annotated[Optional[str], typer.Option(help="Write the outputs to this .npz, keyed by buffer name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a program and print its outputs.
+
+    Example: vyre run examples/saxpy.vyre -i a=2 -i x=[1,2,3] -i y=[10,20,30]
+    """
+    from vyre import reference
+
+    if backend != "reference":
+        raise UnsupportedFeature(f"running here: no backend is called '{backend}'", backend, "use --backend reference.")
+    program = read_program(path)
+    _require_legal(program)
+    options: dict[str, Any] = {} if fuel is None else {"fuel": fuel}
+    with _progress(f"running {program.name}", show=not as_json):
+        start = time.perf_counter()
+        result = reference.run(
+            program,
+            read_inputs(program, inputs or []),
+            grid=_parse_grid(grid),
+            elements=elements,
+            schedule=_parse_schedule(schedule),
+            races=races,
+            checked=True,
+            **options,
+        )
+        seconds = time.perf_counter() - start
+    if out is not None:
+        write_outputs(out, result.outputs)
+    reports = [str(race) for race in result.races] + [str(place) for place in result.out_of_bounds]
+    if as_json:
+        outputs = {
+            name: {"dtype": str(dtype), "values": values_as_json(array, dtype)}
+            for name, array in result.outputs.items()
+            for dtype in [program.buffer(name).dtype]
+        }
+        print_json({"outputs": outputs, "steps": result.steps, "seconds": seconds, "reports": reports})
+    else:
+        for name, array in result.outputs.items():
+            print(f"{name} = {values_as_text(array, program.buffer(name).dtype)}")
+        for report in reports:
+            print(report, file=sys.stderr)
+    if result.races:
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def check(paths: ProgramPaths, as_json: AsJson = False) -> None:
+    """Say what is wrong with programs, where, and how to mend it.
+
+    Example: vyre check examples/bad/divergent_barrier.vyre
+    """
+    from vyre.checker import check as check_program
+    from vyre.checker import render_diagnostic
+    from vyre.ir.places import describe
+
+    found: list[dict[str, Any]] = []
+    wrong = False
+    for path in paths:
+        try:
+            program = read_program(path)
+        except VyreError as error:
+            wrong = True
+            found.append(
+                {"file": path, "severity": "error", "code": error.code, "message": error.message, "fix": error.fix}
+            )
+            if not as_json:
+                print(error if isinstance(error, ParseError) else f"{path}: {error}", end="\n\n")
+            continue
+        report = check_program(program)
+        wrong |= bool(report.errors)
+        for diagnostic in (*report.errors, *report.warnings):
+            entry = {"file": path, "place": describe(program, diagnostic.place), "severity": diagnostic.severity.value}
+            found.append({**entry, "code": diagnostic.code, "message": diagnostic.message, "fix": diagnostic.fix})
+            if not as_json:
+                print(render_diagnostic(program, diagnostic), end="\n\n")
+        if report.ok and not as_json:
+            print(f"{path}: {program.name} is legal")
+    if as_json:
+        print_json(found)
+    if wrong:
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def fmt(
+    paths: ProgramPaths,
+    write: Annotated[bool, typer.Option("--write", "-w", help="Write the files instead of printing them.")] = False,
+    only_check: Annotated[bool, typer.Option("--check", help="Name the files that are not formatted.")] = False,
+) -> None:
+    """Lay out programs in their one form; comments stay.
+
+    Example: vyre fmt --check examples/*.vyre
+    """
+    from vyre.ir.format import format_text
+
+    unformatted = False
+    for path in paths:
+        text = as_text(read_bytes(path), path)
+        formatted = format_text(text, path)
+        if only_check:
+            if formatted != text:
+                unformatted = True
+                print(f"{path} is not formatted")
+        elif write and path != "-":
+            if formatted != text:
+                Path(path).write_text(formatted, encoding="utf-8")
+        else:
+            print(formatted, end="")
+    if unformatted:
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def show(
+    path: ProgramPath,
+    wire: Annotated[Optional[str], typer.Option(help="Write the wire image to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a program: its text, its buffers, its counts, its fingerprint.
+
+    Example: vyre show examples/reach.vyre
+    """
+    from vyre.ir.wire import encode
+
+    program = read_program(path)
+    facts = _facts(program)
+    if wire is not None:
+        Path(wire).write_bytes(encode(program))
+    if as_json:
+        print_json({**facts, "text": str(program)})
+        return
+    print(program)
+    print()
+    for name, value in facts.items():
+        print(f"{name:<13} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+
+
+def _require_legal(program: Program) -> None:
+    """Ends the command with the diagnostics of a program that may not run."""
+    from vyre.checker import check as check_program
+    from vyre.checker import render_diagnostic
+
+    report = check_program(program)
+    for diagnostic in report.errors:
+        print(render_diagnostic(program, diagnostic), file=sys.stderr)
+    if report.errors:
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _facts(program: Program) -> dict[str, Any]:
+    stats = program.stats()
+    return {
+        "name": program.name,
+        "fingerprint": program.fingerprint().hex(),
+        "workgroup": list(program.workgroup_size),
+        "buffers": {decl.name: decl.role.value for decl in program.buffers},
+        "statements": stats.statements,
+        "expressions": stats.expressions,
+        "nesting": stats.nesting,
+        "depth": stats.expression_depth,
+        "kinds": dict(sorted(stats.kinds.items())),
+        "types": sorted(str(dtype) for dtype in stats.dtypes),
+    }
+
+
+def _parse_grid(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not X, X,Y or X,Y,Z in workgroups.", param_hint="--grid") from None
+
+
+def _parse_schedule(text: str) -> Any:
+    from vyre import reference
+
+    match text:
+        case "in-order":
+            return reference.IN_ORDER
+        case "reversed":
+            return reference.REVERSED
+    if text.isdecimal():
+        return reference.seeded(int(text))
+    raise typer.BadParameter(f"'{text}' is not in-order, reversed or a number.", param_hint="--schedule")
+
+
+def _progress(what: str, *, show: bool) -> Any:
+    """A spinner on standard error while something long runs; nothing when nobody watches."""
+    from contextlib import nullcontext
+
+    if not show or not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
