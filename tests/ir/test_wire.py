@@ -40,7 +40,8 @@ def every_node() -> Program:
         b.assign("x", 1), b.store("o", 0, 1.0), b.if_(True, [b.break_()], [b.continue_()]), b.if_(True, []),
         b.loop("i", 0, 9, [b.return_()]), b.while_(False, []), b.barrier(), b.grid_sync(), b.block(),
         b.region("g", [b.block(b.block())], "src"), b.async_load("a", "o", 0, 4, "t"),
-        b.async_store("a", "o", 0, 4, "t"), b.async_wait("t"), b.copy_bytes("a", "o", 0, 4, 8), b.indirect_dispatch("a", 16), b.trap(7, "t"),
+        b.async_store("a", "o", 0, 4, "t"), b.async_wait("t"),
+        b.copy_bytes("a", "o", 0, 4, 8), b.indirect_dispatch("a", 16), b.trap(7, "t"),
         b.resume("t"), b.all_reduce("add", "a"), b.all_gather("a", "o"), b.reduce_scatter("max", "a", "o"),
         b.broadcast("a", 3), n.OpaqueStmt("kind", b""),
     ]  # fmt: skip

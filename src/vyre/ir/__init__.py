@@ -16,3 +16,9 @@ from vyre.ir.printer import print_expression, print_program, print_statements
 from vyre.ir.program import Program, Stats
 from vyre.ir.wire import decode, encode
 from vyre.semantics.types import DType
+
+__all__ = [
+    "Access", "BufferDecl", "CompositeOp", "DType", "Launch", "Program", "Role", "Stats", "decide_launch", "decode",
+    "encode", "inline_calls", "parse", "parse_expression", "print_expression", "print_program", "print_statements",
+    "register_extension", "register_op",
+]  # fmt: skip

@@ -158,11 +158,13 @@ def rewrite(
     body: Body,
     on_expression: Callable[[Expr], Expr] | None = None,
     on_statement: Callable[[Stmt], Iterable[Stmt]] | None = None,
+    on_enter: Callable[[Stmt], Stmt] | None = None,
 ) -> Body:
     """Rebuilds a list bottom-up, at every depth.
 
-    ``on_expression`` is given every expression node, operands rebuilt; ``on_statement`` every statement, everything
-    inside it rebuilt, and answers with the statements that take its place.
+    ``on_expression`` is given every expression node, operands rebuilt; ``on_enter`` every statement, its own operands
+    rebuilt, before what is inside it; ``on_statement`` every statement, everything inside it rebuilt, and answers
+    with the statements that take its place.
     """
     # One frame per open list: the statements still to do, those done, and, of the statement whose bodies are being
     # rebuilt, the statement itself and its finished bodies.
@@ -172,6 +174,8 @@ def rewrite(
         for statement in todo:
             if on_expression is not None:
                 statement = _rewrite_operands(statement, on_expression)
+            if on_enter is not None:
+                statement = on_enter(statement)
             inner = bodies(statement)
             if inner:
                 opened.append((statement, []))
