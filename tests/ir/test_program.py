@@ -130,6 +130,11 @@ def test_overrides_win_and_size_the_outputs() -> None:
     alone = Program.new([BufferDecl.output("o", 1, U32)], 4, [])
     assert decide_launch(alone, {}, grid=(3,)).counts == {"o": 12}
     assert decide_launch(alone, {}).grid == (0, 1, 1)
+    with pytest.raises(BadInputs, match="'o' would have"):
+        decide_launch(alone, {}, grid=(1 << 31,))
+    for wrong in (-1, 1 << 32):
+        with pytest.raises(BadInputs, match="give a count"):
+            decide_launch(alone, {}, elements=wrong)
 
 
 def test_wide_workgroups_need_an_explicit_grid() -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from vyre.errors import BadInputs
 from vyre.ir.buffers import BufferDecl, Role
+from vyre.ir.limits import MAX_ELEMENTS
 from vyre.ir.program import Program, has_shared_memory
 
 MAX_GRID_AXIS = (1 << 32) - 1
@@ -42,14 +43,21 @@ def decide_launch(
 ) -> Launch:
     """Decides the launch from the element counts of the inputs and what the caller overrides."""
     known = {decl.name: count for decl in program.buffers if (count := _known(decl, input_counts)) is not None}
-    if elements is not None and elements < 0:
-        raise BadInputs(f"elements is {elements}.", "give a count of at least 0.")
+    if elements is not None and not 0 <= elements <= MAX_ELEMENTS:
+        raise BadInputs(f"elements is {elements:,}.", f"give a count from 0 to {MAX_ELEMENTS:,}.")
     if elements is None:
         elements = _inferred_elements(program, known)
     axes = _three_axes(program, grid, elements)
     if elements is None:
         elements = math.prod(axes) * math.prod(program.workgroup_size)
     counts = {decl.name: known.get(decl.name, elements) for decl in program.buffers}
+    for name, count in counts.items():
+        if count > MAX_ELEMENTS:
+            raise BadInputs(
+                f"buffer '{name}' would have {count:,} elements.",
+                f"launch a smaller grid, or size the buffer: {MAX_ELEMENTS:,} elements at most.",
+                buffer=name,
+            )
     return Launch(axes, elements, counts, program.workgroup_size)
 
 

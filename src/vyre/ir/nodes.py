@@ -46,6 +46,10 @@ class Node(msgspec.Struct, frozen=True, eq=False):
 
         return node_bytes(self) == node_bytes(other)
 
+    # A Struct answers != by itself, without asking ==.
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         from vyre.ir.wire import node_bytes
 

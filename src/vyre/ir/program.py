@@ -191,6 +191,10 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
             return NotImplemented
         return self.fingerprint() == other.fingerprint()
 
+    # A Struct answers != by itself, without asking ==.
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.fingerprint())
 
