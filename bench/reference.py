@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
@@ -43,14 +44,18 @@ def barrier_heavy() -> Program:
     return Program.wrapped(buffers, 64, entry, name="barriers")
 
 
-def main() -> None:
+def figures() -> Iterator[tuple[str, float]]:
+    """Statement steps a second, for each program."""
     for program in (arithmetic_loop(), memory_loop(), barrier_heavy()):
         inputs = {decl.name: np.arange(128, dtype=np.uint32) for decl in program.input_buffers()}
-        start = perf_counter()
-        result = run(program, inputs, grid=(2,), checked=True)
-        seconds = perf_counter() - start
-        print(f"{program.name:12} {result.steps:>9,} steps  {result.steps / seconds / 1e6:6.2f} M steps/s")
+        best = 0.0
+        for _ in range(3):
+            start = perf_counter()
+            result = run(program, inputs, grid=(2,), checked=True)
+            best = max(best, result.steps / (perf_counter() - start))
+        yield program.name, best
 
 
 if __name__ == "__main__":
-    main()
+    for what, rate in figures():
+        print(f"{what:12} {rate / 1e6:6.2f} M steps/s")

@@ -17,6 +17,7 @@ from vyre.errors import InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.limits import MAX_NESTING
+from vyre.ir.linearise import replace_in_statement
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
@@ -104,7 +105,7 @@ class _Inliner:
         return name
 
     def rewrite(self, body: n.Body) -> n.Body:
-        return walk.rewrite(body, on_statement=self.replace_statement)
+        return walk.rewrite(body, _expand_expression, self.replace_statement)
 
     def replace_statement(self, statement: n.Stmt) -> Iterable[n.Stmt]:
         if isinstance(statement, n.OpaqueStmt):
@@ -115,50 +116,10 @@ class _Inliner:
                     "use an OpaqueExpr.",
                 )
             return (n.Block(self.renamed(expansion, {})),)
-        prelude: list[n.Stmt] = []
-        roots = walk.operands(statement)
-        replaced = self.linearise(roots, prelude)
-        if all(old is new for old, new in zip(roots, replaced, strict=True)):
-            return (statement,)
-        if isinstance(statement, n.While):
-            leave = n.If(n.UnOp("lnot", replaced[0]), (n.Break(),))
-            return (n.While(n.lit(True), (*prelude, leave, *statement.body)),)
-        return (*prelude, walk.with_operands(statement, replaced))
+        return replace_in_statement(statement, lambda node: isinstance(node, n.Call), self.inline, self.fresh)
 
-    def linearise(self, roots: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> tuple[n.Expr, ...]:
-        """The operands of a statement without calls; ``prelude`` gets the statements that must run before it."""
-        stack: list[n.Expr] = []
-        for root in roots:
-            for node in walk.postorder(root):
-                arity = len(walk.operands(node))
-                old = walk.operands(node)
-                new = tuple(stack[len(stack) - arity :])
-                if isinstance(node, n.Call):
-                    for index, value in enumerate(stack):
-                        if not isinstance(value, (n.Lit, n.Var)):
-                            name = self.fresh("before")
-                            prelude.append(n.Let(name, value))
-                            stack[index] = n.Var(name)
-                    new = tuple(stack[len(stack) - arity :])
-                    del stack[len(stack) - arity :]
-                    stack.append(self.inline(node, new, prelude))
-                    continue
-                del stack[len(stack) - arity :]
-                if isinstance(node, n.OpaqueExpr):
-                    expansion = _expand(node.kind, node.payload)
-                    if not isinstance(expansion, n.Expr):
-                        raise InvalidProgram(
-                            f"extension '{node.kind}' stands for statements but is used as an expression.",
-                            "use an OpaqueStmt.",
-                        )
-                    stack.append(expansion)
-                elif any(a is not b for a, b in zip(old, new, strict=True)):
-                    stack.append(walk.with_operands(node, new))
-                else:
-                    stack.append(node)
-        return tuple(stack)
-
-    def inline(self, node: n.Call, args: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
+    def inline(self, node: n.Expr, args: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
+        assert isinstance(node, n.Call)  # nothing else is replaced
         operation = lookup_op(node.op_id)
         if operation is None:
             raise InvalidProgram(f"operation '{node.op_id}' is not registered.", "register it with register_op.")
@@ -213,6 +174,17 @@ def _with_names(root: n.Expr, names: dict[str, str]) -> n.Expr:
 
 def _renamed_variable(node: n.Expr, names: dict[str, str]) -> n.Expr:
     return n.Var(names[node.name]) if isinstance(node, n.Var) and node.name in names else node
+
+
+def _expand_expression(node: n.Expr) -> n.Expr:
+    if not isinstance(node, n.OpaqueExpr):
+        return node
+    expansion = _expand(node.kind, node.payload)
+    if not isinstance(expansion, n.Expr):
+        raise InvalidProgram(
+            f"extension '{node.kind}' stands for statements but is used as an expression.", "use an OpaqueStmt."
+        )
+    return expansion
 
 
 def _expand(kind: str, payload: bytes) -> Expansion:

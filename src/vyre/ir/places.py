@@ -7,6 +7,7 @@ A ``SourceMap`` beside a program tells where each position came from in text: a 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -71,22 +72,24 @@ class SourceMap(msgspec.Struct, frozen=True, eq=False):
         return self.text.count("\n", 0, offset) + 1, offset - start + 1
 
 
-def statement_path(program: Program, number: int) -> str:
-    """How to reach a statement from the program, as in ``entry[3].then[0]``."""
-    frames: list[tuple[str, tuple[Stmt, ...], int]] = [("entry", program.entry, 0)]
-    seen = -1
-    while frames:
-        prefix, body, at = frames.pop()
-        if at == len(body):
-            continue
-        frames.append((prefix, body, at + 1))
-        seen += 1
-        here = f"{prefix}[{at}]"
-        if seen == number:
-            return here
-        inner = [(f"{here}.{name}", part, 0) for name, part in walk.named_bodies(body[at])]
-        frames.extend(reversed(inner))
-    raise IndexError(f"the program has no statement {number}")
+def find_statements(program: Program, numbers: Collection[int]) -> dict[int, tuple[str, Stmt]]:
+    """Statements by their numbers, each with the way to it from the program, as in ``entry[3].then[0]``: one walk."""
+    found: dict[int, tuple[str, Stmt]] = {}
+    frames: list[tuple[str, Iterator[tuple[int, Stmt]]]] = [("entry", enumerate(program.entry))]
+    number = -1
+    while frames and len(found) < len(numbers):
+        prefix, todo = frames[-1]
+        for at, statement in todo:
+            number += 1
+            if number in numbers:
+                found[number] = f"{prefix}[{at}]", statement
+            inner = walk.named_bodies(statement)
+            if inner:
+                frames += [(f"{prefix}[{at}].{name}", enumerate(body)) for name, body in reversed(inner)]
+                break
+        else:
+            frames.pop()
+    return found
 
 
 def describe(program: Program, place: Place) -> str:
@@ -95,4 +98,4 @@ def describe(program: Program, place: Place) -> str:
         return f"buffer {program.buffers[place.buffer].name}"
     if place.statement is None:
         return "program"
-    return statement_path(program, place.statement)
+    return find_statements(program, (place.statement,))[place.statement][0]

@@ -120,7 +120,7 @@ class _Compiler:
             match statement:
                 case n.Store():
                     self._reserve("cells", statement.buffer)
-                case n.AsyncLoad() | n.AsyncStore():
+                case n.AsyncLoad() | n.AsyncStore() | n.CopyBytes():
                     self._reserve("bytes", statement.source)
                     self._reserve("bytes", statement.destination)
         for node in expressions(self.program.entry):
@@ -244,6 +244,8 @@ class _Compiler:
                 self._open(statement.body, lambda: None)
             case n.AsyncLoad() | n.AsyncStore() | n.AsyncWait():
                 self._transfer(statement)
+            case n.CopyBytes():
+                self._copy_bytes(statement)
             case n.IndirectDispatch():
                 pass
             case n.Trap():
@@ -346,6 +348,13 @@ class _Compiler:
         source, destination = (self.special["bytes", name] for name in (statement.source, statement.destination))
         self._switch()
         self._emit(o.issue(statement, o.Copying(source, destination, offset, size), place, where))
+
+    def _copy_bytes(self, statement: n.CopyBytes) -> None:
+        operands = statement.source_offset, statement.destination_offset, statement.size
+        begin, start, size = (register for register, _ in self._evaluate(*operands))
+        source, destination = (self.special["bytes", name] for name in (statement.source, statement.destination))
+        self._switch()
+        self._emit(o.copy_bytes(statement, source, destination, begin, start, size, self._place()))
 
     def _resume(self, statement: n.Resume) -> None:
         around = self.lists[-1]

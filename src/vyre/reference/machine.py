@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final, NoReturn
 
 import msgspec
 import numpy as np
 
-from vyre.errors import BadInputs, DispatchFailed, FuelExhausted, TrapRaised
+from vyre.errors import BadInputs, DispatchFailed, FuelExhausted, Timeout, TrapRaised
 from vyre.ir import nodes as n
 from vyre.ir.binding import Array
 from vyre.ir.buffers import Role
@@ -37,6 +38,7 @@ from vyre.reference.races import AccessLog
 from vyre.reference.schedule import Queue, Schedule
 
 MAX_INVOCATIONS: Final = 1 << 24
+_STEPS_BETWEEN_LOOKS: Final = 100_000
 
 
 class TrapRequest(msgspec.Struct, frozen=True, order=True):
@@ -99,6 +101,7 @@ class Machine:
     def __init__(
         self, code: Code, launch: Launch, memory: dict[str, Array], schedule: Schedule, fuel: int,
         handlers: Mapping[str, Handler], misses: dict[Any, int], accesses: AccessLog | None,
+        timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         if launch.invocations > MAX_INVOCATIONS:
             raise BadInputs(
@@ -109,6 +112,9 @@ class Machine:
         self.launch = launch
         self.memory = memory
         self.fuel = fuel
+        self.timeout_s = timeout_s
+        self.started = monotonic()
+        self.limit = 0
         self.steps = 0
         self.handlers = handlers
         self.accesses = accesses
@@ -201,13 +207,13 @@ class Machine:
     def _advance(self, invocation: Invocation) -> None:
         """Runs an invocation until it stops, or until the schedule lets another go on."""
         r = invocation.frame or self._new_frame(invocation)
-        block, steps, fuel = invocation.block, self.steps, self.fuel
+        block, steps, limit = invocation.block, self.steps, self.limit
         while True:
             for op in block.ops:
                 op(r)
             steps += block.cost
-            if steps > fuel:
-                raise FuelExhausted(fuel)
+            if steps > limit:
+                limit = self._next_limit(steps)
             point = block.point
             if point is None:
                 other = block.other
@@ -224,6 +230,15 @@ class Machine:
         self.steps = steps
         invocation.block = block
         self._arrive(invocation, point)
+
+    def _next_limit(self, steps: int) -> int:
+        """The steps after which fuel and time are looked at again."""
+        if steps > self.fuel:
+            raise FuelExhausted(self.fuel)
+        if self.timeout_s is not None and monotonic() - self.started > self.timeout_s:
+            raise Timeout(self.timeout_s)
+        self.limit = min(self.fuel, steps + _STEPS_BETWEEN_LOOKS)
+        return self.limit
 
     def _arrive(self, invocation: Invocation, point: Point) -> None:
         frame, group, team = invocation.frame, invocation.group, invocation.team

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from vyre.errors import DispatchFailed
-from vyre.ir.nodes import AsyncLoad, AsyncStore
+from vyre.ir.nodes import AsyncLoad, AsyncStore, CopyBytes
 from vyre.ir.places import Place
 from vyre.reference.memory import decoder, encoder
 from vyre.semantics.operators import AtomicOp
@@ -259,5 +259,23 @@ def wait(tag: str, place: Place, where: Callable[[], str]) -> Op:
         if r[ACCESSES] is not None:
             r[ACCESSES].record_bytes(r[SELF], transfer.buffer, transfer.start, transfer.data, place, writes=True)
         transfer.destination[transfer.start : transfer.start + len(transfer.data)] = transfer.data
+
+    return run
+
+
+def copy_bytes(
+    statement: CopyBytes, source: int, destination: int, begin: int, start: int, size: int, place: Place
+) -> Op:
+    """Copies bytes from one buffer to another at once."""
+
+    def run(r: Frame) -> None:
+        length = min(r[size], max(0, len(r[destination]) - r[start]))
+        data = bytes(r[source][r[begin] : r[begin] + length])
+        if r[ACCESSES] is not None:
+            r[ACCESSES].record_bytes(r[SELF], statement.source, r[begin], data, place, writes=False)
+        data = data.ljust(length, b"\0")
+        if r[ACCESSES] is not None:
+            r[ACCESSES].record_bytes(r[SELF], statement.destination, r[start], data, place, writes=True)
+        r[destination][r[start] : r[start] + length] = data
 
     return run

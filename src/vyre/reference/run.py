@@ -95,16 +95,17 @@ def run(
     handlers: Mapping[str, Handler] | None = None,
     races: bool = False,
     checked: bool = False,
+    timeout_s: float | None = None,
 ) -> Result:
     """Runs a program on host data (``vyre.ir.binding``), which stays as it is.
 
     ``fuel`` bounds the statements run; ``handlers`` answer traps by tag: each gets the requests, sorted by invocation,
     and the arrays of all buffers, to change; ``races`` reports conflicting accesses. ``checked`` says that the
-    checker has accepted the program already.
+    checker has accepted the program already. ``timeout_s`` ends a run that takes longer.
     """
     program = _prepared(program, checked)
     code = _code(program, schedule.switches, races)
-    return _run(code, inputs, grid, elements, schedule, fuel, handlers or {}, races)
+    return _run(code, inputs, grid, elements, schedule, fuel, handlers or {}, races, timeout_s)
 
 
 def explore(
@@ -168,6 +169,7 @@ def _run(
     fuel: int,
     handlers: Mapping[str, Handler],
     races: bool,
+    timeout_s: float | None = None,
 ) -> Result:
     program = code.program
     bound = bind_inputs(program, inputs)
@@ -180,7 +182,7 @@ def _run(
     }
     misses: defaultdict[tuple[Place, str], int] = defaultdict(int)
     accesses = AccessLog(program.buffers_by_name) if races else None
-    machine = Machine(code, launch, memory, schedule, fuel, handlers, misses, accesses)
+    machine = Machine(code, launch, memory, schedule, fuel, handlers, misses, accesses, timeout_s)
     machine.run()
     return Result(
         program=program,

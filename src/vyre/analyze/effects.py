@@ -1,0 +1,46 @@
+"""Which buffers does a node touch? The memory effects of one node by itself, without what is inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.program import Program
+from vyre.semantics.operators import AtomicOp
+
+
+def buffers_read(node: n.Node) -> tuple[str, ...]:
+    """The buffers whose elements a node reads; an atomic gives the old element, so each of them reads."""
+    match node:
+        case n.Load() | n.Atomic() | n.AllReduce() | n.Broadcast():
+            return (node.buffer,)
+        case n.AsyncLoad() | n.AsyncStore() | n.CopyBytes() | n.AllGather() | n.ReduceScatter():
+            return (node.source,)
+    return ()
+
+
+def buffers_written(node: n.Node) -> tuple[str, ...]:
+    """The buffers a node writes; a transfer is said to write where it is issued, though its wait does."""
+    match node:
+        case n.Store() | n.AllReduce() | n.Broadcast():
+            return (node.buffer,)
+        case n.Atomic(op, buffer) if op is not AtomicOp.LOAD:
+            return (buffer,)
+        case n.AsyncLoad() | n.AsyncStore() | n.CopyBytes() | n.AllGather() | n.ReduceScatter():
+            return (node.destination,)
+    return ()
+
+
+def written_buffers(program: Program) -> frozenset[str]:
+    """The buffers that some statement of the program writes."""
+    return frozenset(_all_written(program.entry))
+
+
+def _all_written(body: n.Body) -> Iterable[str]:
+    for statement in walk.statements(body):
+        yield from buffers_written(statement)
+        for root in walk.operands(statement):
+            for node in walk.postorder(root):
+                if type(node) is n.Atomic:
+                    yield from buffers_written(node)
