@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from vyre.checker import check
 from vyre.ir.buffers import BufferDecl
@@ -104,7 +104,8 @@ SHAPES: tuple[tuple[Callable[[int], list[Stmt]], int], ...] = (
 )
 
 
-def main() -> None:
+def figures() -> Iterator[tuple[str, float]]:
+    """Seconds to check the largest legal program of each shape."""
     for shape, size in SHAPES:
         program = Program.new(_BUFFERS, 64, shape(size - 100))
         start = time.perf_counter()
@@ -112,9 +113,9 @@ def main() -> None:
         seconds = time.perf_counter() - start
         assert report.ok, report.render(program)[:2000]
         counts = program.stats()
-        size_text = f"{counts.statements:>9,} statements {counts.expressions:>10,} expressions"
-        print(f"{shape.__name__:18} {size_text} {seconds:6.2f} s")
+        yield f"{counts.statements:,} statements, {counts.expressions:,} expressions ({shape.__name__})", seconds
 
 
 if __name__ == "__main__":
-    main()
+    for what, seconds in figures():
+        print(f"{what:70} {seconds:6.2f} s")

@@ -42,7 +42,8 @@ def build_statements() -> Program:
     while len(body) < STATEMENTS // 4:
         k = len(body)
         body.append(b.let(f"x{k}", b.load("a", i + k) * 3 + b.load("a", b.var("i") >> 2)))
-        body.append(b.if_(i < k, [b.store("a", i, b.var(f"x{k}") ^ 7), b.loop("j", 0, k, [b.store("a", b.var("j"), k)])]))
+        counted = b.loop("j", 0, k, [b.store("a", b.var("j"), k)])
+        body.append(b.if_(i < k, [b.store("a", i, b.var(f"x{k}") ^ 7), counted]))
     body += [b.store("a", i + k, b.load("a", i) & k) for k in range(STATEMENTS - 5 * len(body) // 2)]
     return Program.new([BufferDecl.read_write("a", 0, DType.U32)], 64, body[:STATEMENTS])
 

@@ -33,8 +33,8 @@ def operators_page() -> str:
     )
     return (
         "# Operators\n\n"
-        "Generated from `vyre/semantics/operators.py` by `make docs`. Operands have one common type; every operator has "
-        "a value for all operands.\n\n"
+        "Generated from `vyre/semantics/operators.py` by `make docs`. Operands have one common type; every operator "
+        "has a value for all operands.\n\n"
         "| name | text | types | result | meaning |\n|---|---|---|---|---|\n" + rows + "\n"
     )
 

@@ -10,10 +10,34 @@ from typing import Any, Final
 
 __version__ = "0.1.0"
 
-_ERRORS: Final = (
-    "BadInputs DispatchFailed FuelExhausted InvalidProgram ParseError TrapRaised UnsupportedFeature VyreError WireError"
-).split()
-_TYPES: Final = "bool u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64".split()
+_ERRORS: Final = [
+    "BackendUnavailable",
+    "BadInputs",
+    "DeviceLost",
+    "DeviceOutOfMemory",
+    "DispatchFailed",
+    "FuelExhausted",
+    "GridResidencyExceeded",
+    "InvalidProgram",
+    "KernelCompileFailed",
+    "ParseError",
+    "Timeout",
+    "TrapRaised",
+    "UnsupportedFeature",
+    "VyreError",
+    "WireError",
+]
+_DRIVER: Final = [
+    "Backend",
+    "DispatchConfig",
+    "OutputBuffers",
+    "Step",
+    "Unchanged",
+    "Zero",
+    "list_backends",
+    "telemetry",
+]
+_TYPES: Final = ["bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "bf16", "f32", "f64"]
 
 # Where each public name lives; a name not listed is a submodule or does not exist.
 _HOMES: Final[dict[str, str]] = {
@@ -23,8 +47,11 @@ _HOMES: Final[dict[str, str]] = {
     "Program": "vyre.ir.program",
     "parse": "vyre.ir.parser",
     "check": "vyre.checker",
+    **dict.fromkeys(_DRIVER, "vyre.driver"),
+    "backend": "vyre.driver.registry",
+    "trace": "vyre.driver.trace",
 }
-_MODULES: Final = ("ir", "reference", "conform", "semantics")
+_MODULES: Final = ("ir", "reference", "conform", "semantics", "driver")
 
 __all__ = [*_HOMES, *_MODULES, *(name for name in _TYPES if name != "bool"), "bool_"]
 

@@ -22,9 +22,20 @@ class VyreError(Exception):
         self.code = code
         self.message = message
         self.fix = fix
+        self.cleanup_errors: tuple[Exception, ...] = ()
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.message} Fix: {self.fix}"
+        cleanup = "".join(f" Cleaning up failed too: {error}" for error in self.cleanup_errors)
+        return f"[{self.code}] {self.message}{cleanup} Fix: {self.fix}"
+
+
+def report_cleanup(error: BaseException, failures: Sequence[Exception]) -> None:
+    """Makes an error also tell what failed while cleaning up after it."""
+    if isinstance(error, VyreError):
+        error.cleanup_errors += tuple(failures)
+    else:
+        for failure in failures:
+            error.add_note(f"Cleaning up failed too: {failure}")
 
 
 class InvalidProgram(VyreError):
@@ -109,3 +120,76 @@ class UnsupportedFeature(VyreError):
         )
         self.name = name
         self.backend = backend
+
+
+class BackendUnavailable(VyreError):
+    """There is no such backend here, or it cannot run on this machine."""
+
+    def __init__(self, name: str, reason: str, fix: str) -> None:
+        super().__init__("backend-unavailable", reason, fix)
+        self.name = name
+
+
+class DeviceOutOfMemory(VyreError):
+    """A device could not give the memory asked of it; sizes in bytes, ``available`` where the device tells."""
+
+    def __init__(self, requested: int, available: int | None = None) -> None:
+        known = "" if available is None else f", and {available:,} are available"
+        super().__init__(
+            "device-out-of-memory",
+            f"the device could not allocate {requested:,} bytes{known}.",
+            "free resident buffers, or work on smaller pieces.",
+        )
+        self.requested = requested
+        self.available = available
+
+
+class KernelCompileFailed(VyreError):
+    """A target's compiler refused the code that was written for it; ``source`` is that code."""
+
+    def __init__(self, backend: str, compiler_message: str, source: str = "") -> None:
+        super().__init__(
+            "kernel-compile-failed",
+            f"the compiler of backend '{backend}' refused the kernel: {compiler_message.rstrip('.')}.",
+            "report it with the program; until it is mended, run the program on another backend.",
+        )
+        self.backend = backend
+        self.compiler_message = compiler_message
+        self.source = source
+
+
+class GridResidencyExceeded(VyreError):
+    """A grid with a native grid barrier does not fit on the device all at once; counts in workgroups."""
+
+    def __init__(self, grid_blocks: int, limit: int) -> None:
+        super().__init__(
+            "grid-residency-exceeded",
+            f"a native grid barrier needs all {grid_blocks:,} workgroups on the device at once, which holds {limit:,}.",
+            'launch fewer or smaller workgroups, or let vyre cut the program (cooperative="auto").',
+        )
+        self.grid_blocks = grid_blocks
+        self.limit = limit
+
+
+class DeviceLost(VyreError):
+    """The device stopped answering; what was resident on it is gone."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(
+            "device-lost",
+            f"the device of backend '{backend}' was lost: {reason.rstrip('.')}.",
+            "call backend.try_recover(), or make a new backend, and upload the data again.",
+        )
+        self.backend = backend
+
+
+class Timeout(VyreError):
+    """A run did not end in the time it was given."""
+
+    def __init__(self, seconds: float, what: str = "the dispatch") -> None:
+        super().__init__(
+            "timeout",
+            f"{what} did not end within {seconds:g} s.",
+            "give it more time (timeout_s=...), or less work.",
+        )
+        self.seconds = seconds

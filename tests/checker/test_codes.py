@@ -15,6 +15,11 @@ from vyre.semantics.types import DType
 
 register_op(CompositeOp("test.twice", (("x", DType.U32),), DType.U32, n.Var("x") + n.Var("x")))
 register_op(CompositeOp("test.waits", (("x", DType.U32),), DType.U32, n.Var("x"), (n.Barrier(),)))
+register_op(CompositeOp("test.lane", (("x", DType.U32),), DType.U32, n.Var("x") + n.SubgroupLocalId()))
+register_op(CompositeOp("test.circle", (("x", DType.U32),), DType.U32, n.Call("test.circular", (n.Var("x"),))))
+register_op(
+    CompositeOp("test.circular", (("x", DType.U32),), DType.U32, n.Call("test.circle", (n.Var("x"),)) + n.Var("x"))
+)
 
 
 def _nine(payload: bytes) -> n.Expr:
@@ -153,6 +158,7 @@ TEXTS: list[tuple[str, str, str]] = [
     ("V056", "copy_bytes(a, b, 0, 4, 4)", "copy_bytes(b, a, 0, 4, 4)"),
     ("V057", "copy_bytes(wo, a, 0, 4, 4)", "copy_bytes(s, wo, 0, 4, 4)"),
     ("V074", "copy_bytes(a, f, 0, 4, 4.0)", "copy_bytes(a, f, 0, 4, 4)"),
+    ("V093", 'let x = call("test.circular", 1)', 'let x = call("test.twice", 1)'),
     ("V095", "a[0] = gid.x", "if gid.x == 0 { a[0] = gid.x }"),
     ("V095", "block { out[3] = lid.x }", "block { out[lid.x] = lid.x }"),
 ]
@@ -334,6 +340,14 @@ def test_a_buffer_of_a_type_that_the_target_lacks() -> None:
     (found,) = check(program(""), Capabilities(dtypes=frozenset({DType.F32, DType.I32}))).errors
     assert found.code == "V089"
     assert found.place.buffer == 7
+
+
+def test_a_capability_that_a_call_needs() -> None:
+    source = program('let x = call("test.lane", 1)')
+    assert all_codes(check(source)) == []
+    (found,) = check(source, Capabilities(subgroup_ops=False)).errors
+    assert found.code == "V093"
+    assert "V041" in found.message
 
 
 def test_every_code_is_tested() -> None:

@@ -43,9 +43,7 @@ WRONG: tuple[Any, ...] = (
 
 def _spoiled(nodes: tuple[Any, ...]) -> list[tuple[Any, str, Any]]:
     return [
-        (node, field.name, wrong)
-        for node, wrong in product(nodes, WRONG)
-        for field in msgspec.structs.fields(node)
+        (node, field.name, wrong) for node, wrong in product(nodes, WRONG) for field in msgspec.structs.fields(node)
     ]
 
 

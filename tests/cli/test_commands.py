@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,55 @@ def test_run_prints_the_closure(vyre: Told) -> None:
 def test_run_gives_the_same_in_any_order(vyre: Told, schedule: str) -> None:
     out, _ = vyre("run", "examples/reach.vyre", *REACH, "--schedule", schedule, "--races")
     assert "reached = [31]" in out.splitlines()
+
+
+@pytest.mark.parametrize("route", ["native", "resident", "host"])
+def test_run_takes_any_route(vyre: Told, route: str) -> None:
+    out, err = vyre("run", "examples/reach.vyre", *REACH, "--backend", "reference", "--route", route)
+    assert "reached = [31]" in out.splitlines()
+    assert f"route {route}" in err
+
+
+def test_run_repeats_to_a_fixpoint(vyre: Told) -> None:
+    args = ("run", "examples/reach.vyre", *REACH, "--backend", "reference", "--iterations")
+    _, err = vyre(*args, "10")
+    assert "passes 2, converged True" in err
+    _, err = vyre(*args, "0", code=1)
+    assert "Fix: " in err
+
+
+def test_run_writes_a_trace_that_is_json(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    command = [Path(sys.executable).with_name("vyre"), "run", "examples/reach.vyre", *REACH, "--route", "resident"]
+    subprocess.run(
+        [*command, "--backend", "reference"],
+        cwd=ROOT,
+        env={**os.environ, "VYRE_TRACE": str(trace)},
+        check=True,
+        timeout=60,
+    )
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {"upload", "download"} <= {event["name"].split(":")[0].split(" ")[0] for event in events}
+
+
+def test_show_draws_the_plan(vyre: Told) -> None:
+    out, _ = vyre("show", "examples/reach.vyre", "--plan", "--elements", "256")
+    assert "segments" in out
+    assert "carried" in out
+    assert "--> " in out
+    told, _ = vyre("show", "examples/life.vyre", "--plan", "--json")
+    drawn = json.loads(told)
+    assert len(drawn["segments"]) == 3
+    assert all(segment["text"].startswith("program ") for segment in drawn["segments"])
+    out, _ = vyre("show", "examples/life.vyre", "--plan", "--segments")
+    assert out.count("\nprogram ") == 3
+
+
+def test_backends_tells_what_can_run_here(vyre: Told) -> None:
+    out, _ = vyre("backends")
+    assert "reference" in out
+    told, _ = vyre("backends", "--json")
+    assert {info["name"]: info["available"] for info in json.loads(told)}["reference"]
 
 
 def test_run_reads_and_writes_numpy_files(vyre: Told, tmp_path: Path) -> None:

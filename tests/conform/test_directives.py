@@ -41,12 +41,12 @@ def test_values_are_written_in_many_ways() -> None:
 def test_every_edge_value_is_written_and_read_back(dtype: DType) -> None:
     data = array_of_patterns([*edge_patterns(dtype), *[edge_patterns(dtype)[-1]] * 9], dtype)
     program = parse(f"program p(workgroup 1) {{\n buffer 0 a: {dtype}[] readwrite\n}}")
-    text = write_run(Case(program, {"a": data}, (1, 2, 3), None, ("odd \"tag\"",), 10), {"a": data})
+    text = write_run(Case(program, {"a": data}, (1, 2, 3), None, ('odd "tag"',), 10), {"a": data})
     run = read_filetest("t", text).runs[0]
     case = case_of_run(run, program)
     assert case.inputs["a"].tobytes() == data.tobytes()
     assert read_array(run.expected["a"], dtype).tobytes() == data.tobytes()
-    assert (case.grid, case.elements, case.handled, case.fuel) == ((1, 2, 3), None, ("odd \"tag\"",), 10)
+    assert (case.grid, case.elements, case.handled, case.fuel) == ((1, 2, 3), None, ('odd "tag"',), 10)
     assert "repeat(" in write_array(data, dtype)
 
 

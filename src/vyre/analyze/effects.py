@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -34,13 +32,11 @@ def buffers_written(node: n.Node) -> tuple[str, ...]:
 
 def written_buffers(program: Program) -> frozenset[str]:
     """The buffers that some statement of the program writes."""
-    return frozenset(_all_written(program.entry))
-
-
-def _all_written(body: n.Body) -> Iterable[str]:
-    for statement in walk.statements(body):
-        yield from buffers_written(statement)
-        for root in walk.operands(statement):
+    has_atomics = program.stats().has_atomics
+    written: set[str] = set()
+    for statement in walk.statements(program.entry):
+        written.update(buffers_written(statement))
+        for root in walk.operands(statement) if has_atomics else ():
             for node in walk.postorder(root):
-                if type(node) is n.Atomic:
-                    yield from buffers_written(node)
+                written.update(buffers_written(node))
+    return frozenset(written)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from vyre.analyze.outline import GRID_POINTS, outline
-from vyre.checker.check import _Walker
+from vyre.checker.walker import Walker
 from vyre.ir import nodes as n
 from vyre.ir.program import Program
 
@@ -16,7 +16,7 @@ def levels_at_barriers(program: Program, wanted: Mapping[int, Iterable[str]]) ->
 
     The levels are those of ``vyre.analyze.uniformity``.
     """
-    walker = _Walker(program, outline(program), lambda _: None)
+    walker = Walker(program, outline(program), lambda _: None)
     uniformity = walker.uniformity
     if uniformity is None:
         return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from vyre.errors import UnsupportedFeature, VyreError
+from vyre.errors import BackendUnavailable, UnsupportedFeature, VyreError
 
 EXIT_WRONG = 1
 EXIT_USAGE = 2
@@ -23,7 +23,8 @@ def main() -> None:
     try:
         app()
     except VyreError as error:
-        _fail(f"error: {error}", EXIT_UNAVAILABLE if isinstance(error, UnsupportedFeature) else EXIT_WRONG)
+        unavailable = isinstance(error, (BackendUnavailable, UnsupportedFeature))
+        _fail(f"error: {error}", EXIT_UNAVAILABLE if unavailable else EXIT_WRONG)
     except BrokenPipeError:
         # The reader of our output went away; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,8 +19,11 @@ from vyre.cli.files import (
     values_as_text,
     write_outputs,
 )
-from vyre.errors import ParseError, UnsupportedFeature, VyreError
+from vyre.errors import ParseError, VyreError
 from vyre.ir.program import Program
+
+if TYPE_CHECKING:
+    from vyre.reference import Schedule
 
 app = typer.Typer(
     name="vyre",
@@ -36,6 +38,7 @@ ProgramPath = Annotated[
     str, typer.Argument(help="A .vyre text or a wire image; - is standard input.", metavar="PROGRAM")
 ]
 ProgramPaths = Annotated[list[str], typer.Argument(help="Files to read; - is standard input.", metavar="PROGRAM...")]
+ROUTES = ("auto", "native", "resident", "host")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -58,59 +61,80 @@ def demo(as_json: AsJson = False) -> None:
 def run(
     path: ProgramPath,
     inputs: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option("--input", "-i", help="name=file.npy, name=file.bin, name=[1,2,3], name='zeros(8)', or all.npz."),
     ] = None,
-    grid: Annotated[Optional[str], typer.Option(help="Workgroups: X, X,Y or X,Y,Z.")] = None,
-    elements: Annotated[Optional[int], typer.Option(min=0, help="Elements to cover, instead of a grid.")] = None,
-    backend: Annotated[str, typer.Option(help="Who runs it.")] = "reference",
-    schedule: Annotated[str, typer.Option(help="in-order, reversed, or a seed (reference only).")] = "in-order",
+    grid: Annotated[str | None, typer.Option(help="Workgroups: X, X,Y or X,Y,Z.")] = None,
+    elements: Annotated[int | None, typer.Option(min=0, help="Elements to cover, instead of a grid.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Who runs it; `vyre backends` lists them.")] = None,
+    route: Annotated[str, typer.Option(help="How grid barriers run: auto, native, resident or host.")] = "auto",
+    iterations: Annotated[
+        int | None, typer.Option(help="Run again on the same buffers until nothing changes, so often at most.")
+    ] = None,
+    schedule: Annotated[str | None, typer.Option(help="in-order, reversed, or a seed (reference only).")] = None,
     races: Annotated[bool, typer.Option("--races", help="Report data races (reference only).")] = False,
-    fuel: Annotated[Optional[int], typer.Option(min=1, help="Most statement steps (reference only).")] = None,
-    out: Annotated[Optional[str], typer.Option(help="Write the outputs to this .npz, keyed by buffer name.")] = None,
+    fuel: Annotated[int | None, typer.Option(min=1, help="Most statement steps (reference only).")] = None,
+    out: Annotated[str | None, typer.Option(help="Write the outputs to this .npz, keyed by buffer name.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a program and print its outputs.
 
     Example: vyre run examples/saxpy.vyre -i a=2 -i x=[1,2,3] -i y=[10,20,30]
     """
-    from vyre import reference
+    from vyre.cli.running import Order, interpret, launch
 
-    if backend != "reference":
-        raise UnsupportedFeature(f"running here: no backend is called '{backend}'", backend, "use --backend reference.")
+    if route not in ROUTES:
+        raise typer.BadParameter(f"'{route}' is not one of {', '.join(ROUTES)}.", param_hint="--route")
+    order = Order(_parse_schedule(schedule), races, fuel)
+    axes = _parse_grid(grid)
     program = read_program(path)
     _require_legal(program)
-    options: dict[str, Any] = {} if fuel is None else {"fuel": fuel}
+    data = read_inputs(program, inputs or [])
     with _progress(f"running {program.name}", show=not as_json):
-        start = time.perf_counter()
-        result = reference.run(
-            program,
-            read_inputs(program, inputs or []),
-            grid=_parse_grid(grid),
-            elements=elements,
-            schedule=_parse_schedule(schedule),
-            races=races,
-            checked=True,
-            **options,
-        )
-        seconds = time.perf_counter() - start
+        if schedule is not None or races or fuel is not None:
+            if backend not in (None, "reference") or route != "auto" or iterations is not None:
+                raise typer.BadParameter("--schedule, --races and --fuel are for the reference alone.")
+            told = interpret(program, data, axes, elements, order)
+        else:
+            told = launch(program, data, axes, elements, backend, route, iterations)
     if out is not None:
-        write_outputs(out, result.outputs)
-    reports = [str(race) for race in result.races] + [str(place) for place in result.out_of_bounds]
+        write_outputs(out, told.outputs)
     if as_json:
         outputs = {
             name: {"dtype": str(dtype), "values": values_as_json(array, dtype)}
-            for name, array in result.outputs.items()
+            for name, array in told.outputs.items()
             for dtype in [program.buffer(name).dtype]
         }
-        print_json({"outputs": outputs, "steps": result.steps, "seconds": seconds, "reports": reports})
+        print_json({"outputs": outputs, "facts": told.facts, "reports": told.reports})
     else:
-        for name, array in result.outputs.items():
+        for name, array in told.outputs.items():
             print(f"{name} = {values_as_text(array, program.buffer(name).dtype)}")
-        for report in reports:
+        print(", ".join(f"{what} {value}" for what, value in told.facts.items()), file=sys.stderr)
+        for report in told.reports:
             print(report, file=sys.stderr)
-    if result.races:
+    if told.racy:
         raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def backends(as_json: AsJson = False) -> None:
+    """List what can run programs here, and why the others cannot.
+
+    Example: vyre backends
+    """
+    import msgspec
+
+    from vyre.driver.registry import list_backends
+
+    found = list_backends()
+    if as_json:
+        print_json([msgspec.to_builtins(info) for info in found])
+        return
+    for info in found:
+        state = "default" if info.is_default else "available" if info.available else "not here"
+        print(f"{info.name:<12} {state:<10} {info.version:<10} {info.description}".rstrip())
+        if not info.available:
+            print(f"{'':<12} {info.reason} Fix: {info.fix}")
 
 
 @app.command()
@@ -183,19 +207,31 @@ def fmt(
 @app.command()
 def show(
     path: ProgramPath,
-    wire: Annotated[Optional[str], typer.Option(help="Write the wire image to this file.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Draw the launches, the state they carry, who follows whom.")
+    ] = False,
+    segments: Annotated[
+        bool, typer.Option("--segments", help="With --plan, print each segment's program too.")
+    ] = False,
+    grid: Annotated[str | None, typer.Option(help="Workgroups for --plan: X, X,Y or X,Y,Z.")] = None,
+    elements: Annotated[int, typer.Option(min=0, help="Elements of run-time sized buffers, for --plan.")] = 1024,
+    wire: Annotated[str | None, typer.Option(help="Write the wire image to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a program: its text, its buffers, its counts, its fingerprint.
+    """Show a program: its text, its buffers, its counts, its fingerprint; or the launches it becomes.
 
-    Example: vyre show examples/reach.vyre
+    Example: vyre show examples/reach.vyre --plan --elements 4096
     """
     from vyre.ir.wire import encode
 
     program = read_program(path)
-    facts = _facts(program)
     if wire is not None:
         Path(wire).write_bytes(encode(program))
+    if plan:
+        _require_legal(program)
+        _show_plan(program, _parse_grid(grid), elements, segments, as_json)
+        return
+    facts = _facts(program)
     if as_json:
         print_json({**facts, "text": str(program)})
         return
@@ -203,6 +239,22 @@ def show(
     print()
     for name, value in facts.items():
         print(f"{name:<13} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+
+
+def _show_plan(program: Program, grid: tuple[int, ...] | None, elements: int, segments: bool, as_json: bool) -> None:
+    from vyre.ir.launch import decide_launch
+    from vyre.lower import describe_plan, plan_grid_sync
+
+    sizes = {decl.name: decl.count or elements for decl in program.input_buffers()}
+    plan = plan_grid_sync(program, decide_launch(program, sizes, grid=grid))
+    if as_json:
+        parts = [{"label": s.label, "exits": list(s.exits), "text": str(s.program)} for s in plan.segments]
+        state = [{"name": s.name, "bytes": s.bytes * s.copies, "what": s.what} for s in plan.state]
+        print_json({"straight": plan.straight, "segments": parts, "state": state})
+        return
+    print(describe_plan(plan), end="")
+    for segment in plan.segments if segments else ():
+        print(f"\n# {segment.label}\n{segment.program}")
 
 
 def _require_legal(program: Program) -> None:
@@ -242,16 +294,15 @@ def _parse_grid(text: str | None) -> tuple[int, ...] | None:
         raise typer.BadParameter(f"'{text}' is not X, X,Y or X,Y,Z in workgroups.", param_hint="--grid") from None
 
 
-def _parse_schedule(text: str) -> Any:
-    from vyre import reference
+def _parse_schedule(text: str | None) -> Schedule:
+    from vyre.reference import IN_ORDER, REVERSED, seeded
 
-    match text:
-        case "in-order":
-            return reference.IN_ORDER
-        case "reversed":
-            return reference.REVERSED
+    if text is None or text == "in-order":
+        return IN_ORDER
+    if text == "reversed":
+        return REVERSED
     if text.isdecimal():
-        return reference.seeded(int(text))
+        return seeded(int(text))
     raise typer.BadParameter(f"'{text}' is not in-order, reversed or a number.", param_hint="--schedule")
 
 

@@ -8,6 +8,7 @@ every backend has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from threading import Lock
 
@@ -16,7 +17,7 @@ import msgspec
 from vyre.errors import InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir import walk
-from vyre.ir.limits import MAX_NESTING
+from vyre.ir.limits import MAX_NESTING, MAX_STATEMENTS
 from vyre.ir.linearise import replace_in_statement
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
@@ -79,13 +80,40 @@ def inline_calls(program: Program) -> Program:
 
     Operands keep their order of evaluation: what was to be evaluated before a call is bound to variables first.
     """
+    _refuse_circular_calls(program)
     for _ in range(MAX_NESTING):
-        if not program.stats().has_extensions:
+        stats = program.stats()
+        if not stats.has_extensions:
             return program
+        if stats.statements > MAX_STATEMENTS or not stats.complete:
+            raise InvalidProgram(
+                f"calls stand for more than {MAX_STATEMENTS:,} statements.", "call less, or split the program."
+            )
         program = program.with_entry(_Inliner(program).rewrite(program.entry))
     raise InvalidProgram(
         f"definitions of operations call each other more than {MAX_NESTING} deep.", "remove the circular call."
     )
+
+
+def _refuse_circular_calls(program: Program) -> None:
+    """Raises if a definition reaches itself: inlining it would not end."""
+    callees: dict[str, list[str]] = {}
+    pending = _called(walk.expressions(program.entry)) if program.stats().has(n.Call) else []
+    while pending:
+        op_id = pending.pop()
+        operation = lookup_op(op_id)
+        if operation is not None and op_id not in callees:
+            callees[op_id] = _called(walk.expressions((*operation.body, n.Let("result", operation.result))))
+            pending += callees[op_id]
+    try:
+        TopologicalSorter(callees).prepare()
+    except CycleError as error:
+        circle = " calls ".join(f"'{op_id}'" for op_id in reversed(error.args[1]))
+        raise InvalidProgram(f"operation {circle}.", "remove the circular call.") from None
+
+
+def _called(expressions: Iterable[n.Expr]) -> list[str]:
+    return list(dict.fromkeys(node.op_id for node in expressions if isinstance(node, n.Call)))
 
 
 class _Inliner:

@@ -1,0 +1,297 @@
+"""Which data goes to which buffer, and how large is each? Decided once per program, input sizes and geometry.
+
+A plan holds everything about a launch but the data: descriptors sorted by binding number, input and output slots in
+declaration order, byte sizes, the launch. Plans stay with the program they are for, so a repeated call looks one up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import numpy as np
+from numpy import ndarray
+
+from vyre.checker import check
+from vyre.driver.config import DispatchConfig
+from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
+from vyre.driver.profile import DeviceProfile, require_supported
+from vyre.driver.resident import ResidentBuffer, require_owned
+from vyre.errors import BadInputs, DispatchFailed
+from vyre.ir import nodes as n
+from vyre.ir.binding import GRID_BYTES, Array, bind_inputs, indirect_dispatch, indirect_grid
+from vyre.ir.buffers import Access, BufferDecl, Role
+from vyre.ir.extensions import inline_calls
+from vyre.ir.launch import Launch, decide_launch
+from vyre.ir.limits import MAX_ELEMENTS
+from vyre.ir.program import Program
+from vyre.semantics.types import DType
+
+if TYPE_CHECKING:
+    from vyre.driver.backend import Backend
+
+_MOST_PLANS: Final = 64
+
+
+class BufferBinding(msgspec.Struct, frozen=True):
+    """One host buffer of a launch."""
+
+    name: str
+    binding: int
+    role: Role
+    access: Access
+    dtype: DType
+    count: int
+    byte_size: int
+    input_slot: int | None
+    output_slot: int | None
+    output_byte_range: tuple[int, int] | None
+
+
+class BindingPlan(msgspec.Struct, frozen=True, eq=False):
+    """A launch without its data. ``program`` is the one to run: the caller's, with the overrides applied.
+
+    ``descriptors`` are the host buffers by binding number; ``inputs`` and ``outputs`` the same by slot.
+    """
+
+    program: Program
+    profile: DeviceProfile
+    launch: Launch
+    descriptors: tuple[BufferBinding, ...]
+    inputs: tuple[BufferBinding, ...]
+    outputs: tuple[BufferBinding, ...]
+    input_bytes: int
+    output_bytes: int
+    layout_fingerprint: bytes
+    is_trimmed: bool
+
+    def trimmed(self, results: Sequence[Buffer]) -> list[memoryview]:
+        """Results by output slot, each cut to the byte range that its buffer gives back."""
+        return [
+            view if slot.output_byte_range is None else view[slice(*slot.output_byte_range)]
+            for slot, view in zip(self.outputs, map(byte_view, results), strict=True)
+        ]
+
+    def deliver(self, results: Sequence[Buffer], into: OutputBuffers | None) -> list[memoryview]:
+        """What a dispatch gives its caller, from the whole results by output slot."""
+        return deliver_outputs(self.trimmed(results) if self.is_trimmed else results, into, self.input_bytes)
+
+
+class Bound(msgspec.Struct, frozen=True, eq=False):
+    """A plan and its input data, by slot: flat arrays of the storage types."""
+
+    plan: BindingPlan
+    inputs: Sequence[Array]
+
+
+class Binder:
+    """Binds data to one legal program; keeps the plans it made. Get it with ``binder_of``."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program = inline_calls(program)
+        self.slots = program.input_buffers()
+        self.host = sorted((d for d in program.buffers if d.role is not Role.SHARED), key=lambda d: d.binding)
+        self._flat = [(decl.dtype.storage, (decl.dtype.bytes,), decl.count) for decl in self.slots]
+        self._indirect = indirect_dispatch(program)
+        self._plans: dict[Any, BindingPlan] = {}
+
+    def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig, profile: DeviceProfile) -> Bound:
+        """The plan and the arrays for these inputs; BadInputs tells what does not fit."""
+        counts = self._flat_counts(inputs)
+        if counts is None:
+            inputs = list(bind_inputs(self.program, inputs).values())
+            counts = tuple([array.size for array in inputs])
+        arrays = cast("Sequence[Array]", inputs)
+        grid = None
+        if self._indirect is not None:
+            by_name = {decl.name: array for decl, array in zip(self.slots, arrays, strict=True)}
+            grid = indirect_grid(self.program, by_name)
+        plan = self.plan(counts, config, profile, grid)
+        limit = config.max_output_bytes
+        if limit is not None and plan.output_bytes > limit:
+            raise DispatchFailed(
+                f"'{self.program.name}' would give {plan.output_bytes:,} bytes, and max_output_bytes is {limit:,}.",
+                "allow more, launch fewer elements, or give an output a byte range.",
+                code="output-limit",
+            )
+        return Bound(plan, arrays)
+
+    def bind_resident(
+        self,
+        backend: Backend,
+        resources: Sequence[ResidentBuffer],
+        config: DispatchConfig,
+        profile: DeviceProfile | None = None,
+    ) -> BindingPlan:
+        """The plan for resident buffers in binding order; they may be longer than needed, never shorter.
+
+        ``profile`` is what the device can do, if that is more than the backend says: with a route's help.
+        """
+        if len(resources) != len(self.host):
+            names = ", ".join(decl.name for decl in self.host)
+            raise BadInputs(
+                f"'{self.program.name}' has {len(self.host)} host buffers ({names}) and was given {len(resources)}.",
+                "give one resident buffer for each of them, in the order of their bindings.",
+            )
+        counts = {
+            decl.name: _resident_count(decl, require_owned(backend, resource))
+            for decl, resource in zip(self.host, resources, strict=True)
+        }
+        grid = None if self._indirect is None else self._resident_grid(backend, resources, self._indirect)
+        plan = self.plan(
+            tuple([counts[decl.name] for decl in self.slots]), config, profile or backend.capabilities, grid
+        )
+        for slot, resource in zip(plan.descriptors, resources, strict=True):
+            if resource.byte_len < slot.byte_size:
+                raise BadInputs(
+                    f"buffer '{slot.name}' needs {slot.byte_size:,} bytes and its resident buffer has "
+                    f"{resource.byte_len:,}.",
+                    "give a resident buffer at least that long.",
+                    buffer=slot.name,
+                )
+        _refuse_aliases(plan, resources)
+        return plan
+
+    def plan(
+        self,
+        counts: tuple[int, ...],
+        config: DispatchConfig,
+        profile: DeviceProfile,
+        grid: tuple[int, ...] | None = None,
+    ) -> BindingPlan:
+        """The plan for inputs of these element counts, by slot; ``grid`` overrides what the config says."""
+        key = (counts, config.grid_override, config.dispatch_elements, config.workgroup_override, grid)
+        plan = self._plans.get(key)
+        if plan is None or (plan.profile is not profile and plan.profile != profile):
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = _make_plan(self, counts, config, profile, grid)
+        return plan
+
+    def _flat_counts(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[int, ...] | None:
+        """The element counts, if each input is already a flat array that fits; None asks for the full check."""
+        flat = self._flat
+        if (type(inputs) is not list and type(inputs) is not tuple) or len(inputs) != len(flat):
+            return None
+        counts = []
+        for data, (storage, strides, count) in zip(inputs, flat):  # noqa: B905 (the keyword costs as much as the loop)
+            if type(data) is not ndarray or data.dtype is not storage or data.strides != strides:
+                return None
+            size = data.size
+            if size > MAX_ELEMENTS or (count and size != count):
+                return None
+            counts.append(size)
+        return tuple(counts)
+
+    def _resident_grid(
+        self, backend: Backend, resources: Sequence[ResidentBuffer], statement: n.IndirectDispatch
+    ) -> tuple[int, int, int] | None:
+        at = next(i for i, decl in enumerate(self.host) if decl.name == statement.count_buffer)
+        head = min(resources[at].byte_len, statement.count_offset + GRID_BYTES)
+        counts = np.frombuffer(backend.download(resources[at], 0, head), np.uint8)
+        return indirect_grid(self.program, {statement.count_buffer: counts})
+
+
+def binder_of(program: Program) -> Binder:
+    """The binder of a program, which is checked once, when this is first asked; both stay with the program."""
+    kept = program.__dict__
+    binder: Binder | None = kept.get("_binder")
+    if binder is None:
+        check(program).raise_if_invalid()
+        binder = kept["_binder"] = Binder(program)
+    return binder
+
+
+def layout_fingerprint(program: Program) -> bytes:
+    """What a kernel's interface is, without run-time sizes: programs that share it can share a binding layout."""
+    layout = [
+        (decl.binding, decl.access.value, decl.dtype.label, decl.count, decl.role.value)
+        for decl in sorted(program.buffers, key=lambda d: d.binding)
+        if decl.role is not Role.SHARED
+    ]
+    return blake2b(msgspec.msgpack.encode(layout), digest_size=16).digest()
+
+
+def _make_plan(
+    binder: Binder,
+    counts: tuple[int, ...],
+    config: DispatchConfig,
+    profile: DeviceProfile,
+    grid: tuple[int, ...] | None,
+) -> BindingPlan:
+    program = binder.program
+    if config.workgroup_override is not None:
+        program = program.with_workgroup_size(config.workgroup_override)
+        check(program).raise_if_invalid()
+    require_supported(profile, program)
+    launch = decide_launch(
+        program,
+        {decl.name: count for decl, count in zip(binder.slots, counts, strict=True)},
+        grid=config.grid_override if grid is None else grid,
+        elements=config.dispatch_elements,
+    )
+    inputs = {decl.name: slot for slot, decl in enumerate(program.input_buffers())}
+    outputs = {decl.name: slot for slot, decl in enumerate(program.output_buffers())}
+    by_name = {
+        decl.name: BufferBinding(
+            decl.name,
+            decl.binding,
+            decl.role,
+            decl.access,
+            decl.dtype,
+            launch.counts[decl.name],
+            launch.counts[decl.name] * decl.dtype.bytes,
+            inputs.get(decl.name),
+            outputs.get(decl.name),
+            decl.output_byte_range if decl.role.gives_output else None,
+        )
+        for decl in binder.host
+    }
+    output_slots = tuple(by_name[name] for name in outputs)
+    return BindingPlan(
+        program=program,
+        profile=profile,
+        launch=launch,
+        descriptors=tuple(by_name.values()),
+        inputs=tuple(by_name[name] for name in inputs),
+        outputs=output_slots,
+        input_bytes=sum(by_name[name].byte_size for name in inputs),
+        output_bytes=sum(_delivered_bytes(slot) for slot in output_slots),
+        layout_fingerprint=layout_fingerprint(program),
+        is_trimmed=any(slot.output_byte_range is not None for slot in output_slots),
+    )
+
+
+def _delivered_bytes(slot: BufferBinding) -> int:
+    start, stop = slot.output_byte_range or (0, slot.byte_size)
+    return max(0, min(stop, slot.byte_size) - start)
+
+
+def _resident_count(decl: BufferDecl, resource: ResidentBuffer) -> int:
+    if decl.count or not decl.role.takes_input:
+        return decl.count
+    count, rest = divmod(resource.byte_len, decl.dtype.bytes)
+    if rest:
+        raise BadInputs(
+            f"the resident buffer of '{decl.name}' has {resource.byte_len} bytes, "
+            f"which is no whole number of {decl.dtype} elements.",
+            f"give a multiple of {decl.dtype.bytes} bytes.",
+            buffer=decl.name,
+        )
+    return count
+
+
+def _refuse_aliases(plan: BindingPlan, resources: Sequence[ResidentBuffer]) -> None:
+    if len({id(resource) for resource in resources}) == len(resources):
+        return
+    owners: dict[int, BufferBinding] = {}
+    for slot, resource in zip(plan.descriptors, resources, strict=True):
+        other = owners.setdefault(id(resource), slot)
+        if other is not slot and (slot.role.gives_output or other.role.gives_output):
+            raise BadInputs(
+                f"buffers '{other.name}' and '{slot.name}' share a resident buffer that the program writes.",
+                "bind a buffer that is written to memory of its own.",
+                buffer=slot.name,
+            )

@@ -1,0 +1,119 @@
+"""Where do a dispatch's results go? Into new memory, or into slots that the caller keeps and reuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from vyre.driver import telemetry
+from vyre.errors import BadInputs
+
+# A bytes-like object: bytes, bytearray, memoryview, a NumPy array. (The protocol has no public type before 3.12.)
+Buffer = Any
+
+
+class OutputStats(msgspec.Struct, frozen=True):
+    """What became of the slots when results were stored."""
+
+    reused: int = 0
+    moved: int = 0
+    appended: int = 0
+
+
+class OutputBuffers(Sequence[memoryview]):
+    """Output slots that keep their memory from one dispatch to the next.
+
+    As a sequence it is the last results, each exactly as long as it is. A slot that is large enough is written in
+    place; one that is too small is replaced; missing ones are added; ones in excess go. Slots may be given: any
+    writable contiguous buffers, NumPy arrays for example.
+    """
+
+    __slots__ = ("_results", "_slots", "stats")
+
+    def __init__(self, slots: Iterable[Buffer] = ()) -> None:
+        self._slots = [_writable(number, slot) for number, slot in enumerate(slots)]
+        self._results = list(self._slots)
+        self.stats = OutputStats()
+
+    @classmethod
+    def with_sizes(cls, sizes: Iterable[int]) -> OutputBuffers:
+        """Slots with room for that many bytes each."""
+        return cls(bytearray(size) for size in sizes)
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._results[index]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self._results)
+
+    def __repr__(self) -> str:
+        return f"OutputBuffers({[len(view) for view in self._results]} bytes)"
+
+    @property
+    def capacities(self) -> list[int]:
+        """How many bytes fit into each slot."""
+        return [len(slot) for slot in self._slots]
+
+    def store(self, results: Sequence[Buffer]) -> list[memoryview]:
+        """Puts results into the slots; gives what the slots then hold."""
+        slots = self._slots
+        reused = moved = appended = 0
+        stored: list[memoryview] = []
+        for number, data in enumerate([byte_view(result) for result in results]):
+            size = len(data)
+            if number >= len(slots):
+                slots.append(_owned(data))
+                appended += 1
+            elif len(slots[number]) >= size:
+                slots[number][:size] = data
+                reused += 1
+            else:
+                slots[number] = _owned(data)
+                moved += 1
+            stored.append(slots[number][:size])
+        del slots[len(stored) :]
+        self._results = stored
+        self.stats = OutputStats(reused, moved, appended)
+        telemetry.count(
+            output_slots=len(stored),
+            output_slots_reused=reused,
+            output_slots_moved=moved,
+            output_slots_appended=appended,
+        )
+        return list(stored)
+
+
+def byte_view(data: Buffer) -> memoryview:
+    """The bytes of a buffer, without a copy where it is contiguous."""
+    view = memoryview(data)
+    try:
+        return view.cast("B")
+    except TypeError:
+        # What cannot be cast is not contiguous, or has a zero in its shape.
+        return memoryview(view.tobytes())
+
+
+def deliver_outputs(results: Sequence[Buffer], into: OutputBuffers | None, input_bytes: int) -> list[memoryview]:
+    """What every dispatch ends with: the results as views, in the caller's slots if there are any, and counted."""
+    views = [byte_view(result) for result in results] if into is None else into.store(results)
+    telemetry.count_launch(input_bytes, sum(map(len, views)))
+    return views
+
+
+def _owned(data: memoryview) -> memoryview:
+    return memoryview(bytearray(data)) if data.readonly else data
+
+
+def _writable(number: int, slot: Buffer) -> memoryview:
+    view = memoryview(slot)
+    if view.readonly or not view.c_contiguous:
+        raise BadInputs(
+            f"output slot {number} is {'read-only' if view.readonly else 'not contiguous'}.",
+            "give writable contiguous memory: a bytearray, or a NumPy array in C order.",
+        )
+    return byte_view(view) if view.nbytes else memoryview(bytearray())

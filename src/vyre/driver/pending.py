@@ -1,0 +1,84 @@
+"""What does a dispatch that was only begun give? A handle that can be asked, waited for and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final
+
+import numpy as np
+
+from vyre.driver.outputs import OutputBuffers, byte_view
+from vyre.errors import Timeout
+
+_MOST_WORKERS: Final = 8
+
+Inputs = Mapping[str, Any] | Sequence[Any]
+
+
+class PendingDispatch:
+    """A dispatch under way. Its exception, if it has one, is raised by whoever asks for the result."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Future[list[memoryview]]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self, timeout_s: float | None = None) -> list[memoryview]:
+        """Waits for the outputs; the dispatch goes on if the time is over first."""
+        try:
+            return self._future.result(timeout_s)
+        except FutureTimeout:
+            # A dispatch may itself end with the builtin TimeoutError, which is the same class.
+            if self._future.done():
+                raise
+            raise Timeout(timeout_s or 0.0, "the pending dispatch") from None
+
+    def result_into(self, into: OutputBuffers, timeout_s: float | None = None) -> list[memoryview]:
+        """Waits for the outputs and puts them into the caller's slots."""
+        return into.store(self.result(timeout_s))
+
+    def __await__(self) -> Generator[Any, None, list[memoryview]]:
+        return asyncio.wrap_future(self._future).__await__()
+
+
+class Workers:
+    """The threads that submitted dispatches of one backend run in."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix=f"vyre-{name}")
+        self._under_way: set[Future[list[memoryview]]] = set()
+
+    def start(self, run: Callable[[], list[memoryview]]) -> PendingDispatch:
+        future = self._threads.submit(run)
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return PendingDispatch(future)
+
+    def wait(self) -> None:
+        """Waits for everything that was started; failures are for those who ask for the results."""
+        wait(self._under_way.copy())
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
+
+
+def copied_inputs(inputs: Inputs) -> Inputs:
+    """The inputs in memory that the caller cannot change; what is no input stays, for the dispatch to refuse."""
+    if isinstance(inputs, Mapping):
+        return {name: _copied(data) for name, data in inputs.items()}
+    return [_copied(data) for data in inputs] if isinstance(inputs, (list, tuple)) else inputs
+
+
+def _copied(data: Any) -> Any:
+    if isinstance(data, np.ndarray):
+        return data.copy()
+    try:
+        return bytes(byte_view(data))
+    except TypeError:
+        return data

@@ -1,0 +1,170 @@
+"""What is data that stays on a device? A handle that knows its owner and its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vyre.driver import telemetry
+from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
+from vyre.errors import BadInputs, report_cleanup
+
+if TYPE_CHECKING:
+    from vyre.driver.backend import Backend
+
+
+class ResidentBuffer:
+    """Memory on a device, made by ``Backend.allocate``; a context manager that frees it.
+
+    ``handle`` is whatever the owner needs to find the memory. What the memory holds at first is not defined.
+    """
+
+    __slots__ = ("__weakref__", "byte_len", "handle", "is_freed", "owner")
+
+    def __init__(self, owner: Backend, byte_len: int, handle: Any) -> None:
+        self.owner = owner
+        self.byte_len = byte_len
+        self.handle = handle
+        self.is_freed = False
+        telemetry.count_resident(1, byte_len)
+
+    def __enter__(self) -> ResidentBuffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_freed:
+            self.owner.free(self)
+
+    def __repr__(self) -> str:
+        return f"<ResidentBuffer of '{self.owner.id}': {self.byte_len} bytes{', freed' if self.is_freed else ''}>"
+
+    def release(self) -> Any:
+        """Marks the buffer as freed and gives up its handle; the owner's ``free`` calls this."""
+        handle, self.handle = self.handle, None
+        self.is_freed = True
+        telemetry.count_resident(-1, -self.byte_len)
+        return handle
+
+
+class ReadRange(msgspec.Struct, frozen=True):
+    """Bytes to read from a resident buffer; without a length, all from the offset on."""
+
+    buffer: ResidentBuffer
+    offset: int = 0
+    length: int | None = None
+
+
+ReadRangeLike = ReadRange | ResidentBuffer | tuple[ResidentBuffer, int, int | None]
+
+
+def require_owned(backend: Backend, buffer: object) -> ResidentBuffer:
+    """The buffer, if it belongs to the backend and is not freed."""
+    if not isinstance(buffer, ResidentBuffer):
+        raise BadInputs(f"a {type(buffer).__name__} is no resident buffer.", "give what backend.allocate(...) gave.")
+    if buffer.owner is not backend:
+        raise BadInputs(
+            f"the resident buffer belongs to another backend ('{buffer.owner.id}').",
+            f"allocate it on this one ('{backend.id}') and copy: download there, upload here.",
+        )
+    if buffer.is_freed:
+        raise BadInputs("the resident buffer has been freed.", "free a buffer once, after its last use.")
+    return buffer
+
+
+def require_range(buffer: ResidentBuffer, offset: int, length: int | None) -> int:
+    """The length of a range, if it lies in the buffer."""
+    size = buffer.byte_len - offset if length is None else length
+    if offset < 0 or size < 0 or offset + size > buffer.byte_len:
+        raise BadInputs(
+            f"bytes {offset} to {offset + size} are not in a resident buffer of {buffer.byte_len} bytes.",
+            "give an offset and a length inside the buffer.",
+        )
+    return size
+
+
+def require_byte_len(byte_len: int) -> int:
+    if byte_len < 0:
+        raise BadInputs(f"a resident buffer cannot have {byte_len} bytes.", "give a size of at least 0.")
+    return byte_len
+
+
+def require_byte(value: int) -> int:
+    if not 0 <= value <= 255:
+        raise BadInputs(f"the fill value {value} is no byte.", "give a number from 0 to 255.")
+    return value
+
+
+def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:
+    """The ranges in one form; lengths are decided, and each range lies in its buffer."""
+    decided = []
+    for asked in ranges:
+        match asked:
+            case ReadRange():
+                wanted = asked
+            case ResidentBuffer():
+                wanted = ReadRange(asked)
+            case (buffer, offset, length):
+                wanted = ReadRange(buffer, offset, length)
+            case _:
+                raise BadInputs(
+                    f"a {type(asked).__name__} is no range of a resident buffer.",
+                    "give a buffer, (buffer, offset, length) or a ReadRange.",
+                )
+        length = require_range(wanted.buffer, wanted.offset, wanted.length)
+        decided.append(ReadRange(wanted.buffer, wanted.offset, length))
+    return decided
+
+
+def download_each_once(
+    download: Callable[[ResidentBuffer, int, int], Buffer], ranges: Iterable[ReadRangeLike], into: OutputBuffers | None
+) -> list[memoryview]:
+    """Reads the stretch that covers a buffer's ranges once per buffer, in the order they are first asked for.
+
+    The answers come in the caller's order.
+    """
+    asked = read_ranges(ranges)
+    spans: dict[int, tuple[ResidentBuffer, int, int]] = {}
+    for wanted in asked:
+        start, stop = wanted.offset, wanted.offset + (wanted.length or 0)
+        _, first, last = spans.get(id(wanted.buffer), (wanted.buffer, start, stop))
+        spans[id(wanted.buffer)] = wanted.buffer, min(first, start), max(last, stop)
+    read = {
+        key: (start, byte_view(download(buffer, start, stop - start))) for key, (buffer, start, stop) in spans.items()
+    }
+    results = []
+    for wanted in asked:
+        start, data = read[id(wanted.buffer)]
+        results.append(data[wanted.offset - start :][: wanted.length])
+    return results if into is None else into.store(results)
+
+
+def free_all(backend: Backend, buffers: Iterable[ResidentBuffer], error: BaseException | None = None) -> None:
+    """Frees every buffer, whatever fails; failures are added to ``error``, or raised if there is none."""
+    failures: list[Exception] = []
+    for buffer in buffers:
+        try:
+            backend.free(buffer)
+        except Exception as failure:
+            failures.append(failure)
+    if not failures:
+        return
+    if error is not None:
+        report_cleanup(error, failures)
+        return
+    report_cleanup(failures[0], failures[1:])
+    raise failures[0]
+
+
+@contextmanager
+def allocated(backend: Backend, byte_lens: Sequence[int]) -> Iterator[list[ResidentBuffer]]:
+    """Buffers for the time of a block, freed on every path out of it."""
+    buffers = backend.allocate_many(byte_lens)
+    try:
+        yield buffers
+    except BaseException as error:
+        free_all(backend, buffers, error)
+        raise
+    free_all(backend, buffers)

@@ -1,0 +1,39 @@
+"""What does a plan look like? Its segments, what they carry and how much that is, and which follows which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vyre.lower.plan import DONE, GridSyncPlan
+
+
+def describe_plan(plan: GridSyncPlan) -> str:
+    """A drawing of a plan in text."""
+    return "\n".join(_lines(plan)) + "\n"
+
+
+def _lines(plan: GridSyncPlan) -> Iterator[str]:
+    x, y, z = plan.launch.grid
+    kind = "straight: each segment is followed by the next" if plan.straight else "driven by its control word"
+    yield f"plan of {plan.source.name}: {len(plan.segments)} segments, {kind}"
+    yield f"  grid {x} x {y} x {z}, {plan.launch.invocations:,} invocations"
+    yield ""
+    yield "segments"
+    for order, segment in enumerate(plan.segments):
+        statements = segment.program.stats().statements
+        yield f"  [{order}] {segment.label}: {statements} statements"
+        if segment.before is not None:
+            yield "   |    a copy runs before it"
+        if segment.resumes is not None:
+            yield f"   |    the host handles the requests of '{segment.resumes}' before it"
+        yield f"   +--> {', '.join('end' if to == DONE else f'[{to}]' for to in segment.exits)}"
+    yield ""
+    if not plan.state:
+        yield "carried: nothing"
+        return
+    total = sum(state.bytes * state.copies for state in plan.state)
+    yield f"carried: {total:,} bytes"
+    width = max(len(state.name) for state in plan.state)
+    for state in plan.state:
+        size = f"{state.bytes:,} bytes" + (" twice" if state.copies == 2 else "")
+        yield f"  {state.name:<{width}}  {size} (per {state.scope}): {state.what}"

@@ -1,0 +1,290 @@
+"""How does a program with grid barriers become launches? As a plan: segments, what they hand on, and in what order.
+
+Segment 0 is the start; segment k is what follows cut k. A segment ends by coming to a cut, whose number it then leaves
+in the control word (0: it came to the end), or by everyone in it having returned. A straight plan needs no control
+word: its segments simply follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from vyre.analyze.liveness import live_at_points
+from vyre.analyze.types import variable_types
+from vyre.checker import check
+from vyre.checker.levels import levels_at_barriers
+from vyre.errors import BadInputs, InvalidProgram
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import BufferDecl
+from vyre.ir.extensions import declared_names
+from vyre.ir.launch import Launch
+from vyre.ir.limits import MAX_ELEMENTS, MAX_NESTING
+from vyre.ir.program import Program
+from vyre.lower.crossing import Facts
+from vyre.lower.cut import Cutter, Piece
+from vyre.lower.names import names_in
+from vyre.lower.normalise import normalise
+from vyre.lower.state import CONTROL_WORDS, HiddenNames, Parking, State, segment_buffer
+from vyre.lower.transfers import Capture, carry_transfers, pending_tags
+from vyre.lower.tree import Cut, CutTree, Scope, build_tree, is_cut
+
+DONE: Final = 0
+
+
+class Segment(msgspec.Struct, frozen=True, eq=False):
+    """One launch. ``exits`` are the segments that may follow, DONE among them if it may be the last.
+
+    ``before`` has to run once before it: the copy of a collective. ``resumes`` is the tag whose requests the host
+    has to handle before it.
+    """
+
+    program: Program
+    label: str
+    exits: tuple[int, ...]
+    before: Program | None = None
+    resumes: str | None = None
+
+
+class StateBuffer(msgspec.Struct, frozen=True):
+    """Memory that segments share. ``what`` says what it holds; only the control words have to start as something: zero.
+
+    With a ``read_name``, segments write it as ``name``, and the segment ``segment`` reads under that name what was
+    written last. If that segment may also write it, there are two ``copies``, to take turns.
+    """
+
+    name: str
+    scope: str
+    what: str
+    words: int
+    read_name: str | None = None
+    segment: int = 0
+    copies: int = 1
+
+    @property
+    def bytes(self) -> int:
+        return 4 * self.words
+
+
+class GridSyncPlan(msgspec.Struct, frozen=True, eq=False):
+    """A cut program for one launch.
+
+    ``control`` and ``rows`` name the buffers with the control words and the rows, where there are any; ``parkings`` are
+    what the first word of a row means from FIRST_PARKED on.
+    """
+
+    source: Program
+    launch: Launch
+    segments: tuple[Segment, ...]
+    state: tuple[StateBuffer, ...]
+    straight: bool
+    control: str
+    rows: str
+    parkings: tuple[Parking, ...]
+
+    @property
+    def edges(self) -> Iterator[tuple[int, int]]:
+        """The control graph."""
+        return ((at, to) for at, segment in enumerate(self.segments) for to in segment.exits)
+
+
+class CutProgram(msgspec.Struct, frozen=True, eq=False):
+    """A program cut at its barriers, for any launch."""
+
+    source: Program
+    segments: tuple[Segment, ...]
+    state: State | None
+    straight: bool
+
+
+def contains_grid_sync(program: Program) -> bool:
+    """Whether the program has a point that the whole grid passes together."""
+    stats = program.stats()
+    return stats.has_grid_sync or stats.has_collectives or stats.has(n.Resume)
+
+
+def split_on_grid_sync(program: Program) -> list[Program]:
+    """The segments of a program whose cuts are straight, in order; the program itself if it has none."""
+    cut = cut_program(program)
+    if not cut.straight:
+        raise InvalidProgram(
+            f"the grid barriers of '{program.name}' are in branches or loops, or the host has a part in them.",
+            "use plan_grid_sync, whose plan says which segment follows which.",
+        )
+    return [part for segment in cut.segments for part in (segment.before, segment.program) if part is not None]
+
+
+def plan_grid_sync(
+    program: Program, launch: Launch, scope: Scope = Scope.GRID, *, checked: bool = False
+) -> GridSyncPlan:
+    """The plan of a program for a launch that was decided for it.
+
+    At the scope of workgroups it is cut at every barrier, and is the plan of a workgroup that runs by itself.
+    ``checked`` says that the checker has accepted the program already.
+    """
+    cut = cut_program(program, scope, checked=checked)
+    if cut.state is None:
+        return GridSyncPlan(program, launch, cut.segments, (), True, "", "", ())
+    names = cut.state.names
+    buffers = tuple(_state_buffers(cut, launch))
+    for buffer in buffers:
+        if buffer.bytes > MAX_ELEMENTS:
+            raise BadInputs(
+                f"{buffer.what} of '{program.name}' would take {buffer.bytes:,} bytes between segments.",
+                "launch a smaller grid.",
+            )
+    return GridSyncPlan(
+        program, launch, cut.segments, buffers, cut.straight, names.control, names.row_words, tuple(cut.state.parkings)
+    )
+
+
+def cut_program(program: Program, scope: Scope = Scope.GRID, *, checked: bool = False) -> CutProgram:
+    """Cuts a program, which is checked first, unless it has been; the result is kept with it."""
+    kept = program.__dict__
+    cached: CutProgram | None = kept.get(f"_cut_{scope.value}")
+    if cached is None:
+        if not checked:
+            check(program).raise_if_invalid()
+        cached = kept[f"_cut_{scope.value}"] = _cut(program, scope)
+    return cached
+
+
+def _cut(source: Program, scope: Scope) -> CutProgram:
+    if not any(is_cut(statement, scope) for statement in walk.statements(source.entry)):
+        return CutProgram(source, (Segment(source, "start", (DONE,)),), None, True)
+    program = normalise(source, scope)
+    names = names_in(program)
+    row = names.make("row")
+
+    def is_point(statement: n.Stmt) -> bool:
+        return is_cut(statement, scope)
+
+    live = live_at_points(program, is_point)
+    captures: tuple[Capture, ...] = ()
+    if tags := pending_tags(live):
+        program, captures = carry_transfers(program, tags, names, row)
+        live = live_at_points(program, is_point)
+    tree = build_tree(program, scope)
+    declared = list(declared_names(walk.statements(program.entry)))
+    types = dict(zip(declared, variable_types(program), strict=True))
+    wanted = {number: [name for name in facts if name in types] for number, facts in live.items()}
+    # A workgroup's memory lasts as long as the workgroup does.
+    memory = frozenset(decl.name for decl in program.shared_buffers()) if scope is Scope.GRID else frozenset()
+    facts = Facts(memory, types, live, levels_at_barriers(program, wanted))
+    straight = _is_straight(tree)
+    state = State(program, tree, facts, HiddenNames(names, row, len(tree.cuts)), captures, straight)
+    cutter = Cutter(tree, state, names, hides_inside=bool(captures))
+    segments = [_segment(source, state, tree, None, cutter.first_segment())]
+    segments += [_segment(source, state, tree, cut, cutter.segment(cut)) for cut in tree.cuts]
+    return CutProgram(source, tuple(segments), state, straight)
+
+
+def _is_straight(tree: CutTree) -> bool:
+    """Whether each segment is followed by the next, whatever happens."""
+    if tree.traps:
+        return False
+    for cut in tree.cuts:
+        if any(isinstance(nest.statement, (n.If, n.Loop, n.While)) for nest in cut.owner.enclosing()):
+            return False
+        if tree.returns and isinstance(cut.statement, (n.AllGather, n.ReduceScatter)):
+            # Nothing is copied if nobody comes to the collective.
+            return False
+    return True
+
+
+def _exits(tree: CutTree, piece: Piece) -> tuple[int, ...]:
+    """The cuts that an invocation may come to, or wait for."""
+    following = {cut.order for cut in tree.cuts if cut.number in piece.marks}
+    following |= {trap.resume.order for trap in tree.traps if trap.number in piece.marks and trap.resume is not None}
+    ends = piece.falls or len(piece.marks) > sum(cut.number in piece.marks for cut in tree.cuts)
+    return (DONE, *sorted(following)) if ends or not following else tuple(sorted(following))
+
+
+def _segment(source: Program, state: State, tree: CutTree, cut: Cut | None, piece: Piece) -> Segment:
+    if piece.height > MAX_NESTING:
+        raise InvalidProgram(
+            f"cut at its barriers, '{source.name}' nests {piece.height} deep.",
+            f"put the barriers into fewer than {MAX_NESTING - 2} lists inside one another.",
+        )
+    begin = state.begin(cut)
+    declarations, hidden = state.declare(piece.hidden | state.hidden_in(begin))
+    entry = (*declarations, *begin, *piece.statements)
+    program = _with_entry(source, "0" if cut is None else str(cut.order), entry, hidden)
+    exits = _exits(tree, piece)
+    if cut is None:
+        return Segment(program, "start", exits)
+    tag = cut.statement.tag if isinstance(cut.statement, n.Resume) else None
+    return Segment(program, f"after {_words(cut)}", exits, _copy_program(source, cut), tag)
+
+
+def _with_entry(source: Program, suffix: str, entry: n.Body, hidden: Sequence[BufferDecl] = ()) -> Program:
+    """A program on the buffers of the one that is cut."""
+    return msgspec.structs.replace(
+        source,
+        name=f"{source.name[:200]}_{suffix}",
+        buffers=(*map(segment_buffer, source.buffers), *hidden),
+        entry=entry,
+        source=None,
+    )
+
+
+def _copy_program(source: Program, cut: Cut) -> Program | None:
+    """The copy that a collective of one rank is, made by one invocation, whatever became of it before."""
+    match cut.statement:
+        case n.AllGather() | n.ReduceScatter():
+            taken, given = cut.statement.source, cut.statement.destination
+        case _:
+            return None
+    count = n.BinOp("min", n.BufLen(taken), n.BufLen(given))
+    size = n.BinOp("sat_mul", count, n.lit(source.buffer(taken).dtype.bytes))
+    first = n.BinOp("or", n.BinOp("or", n.InvocationId(0), n.InvocationId(1)), n.InvocationId(2))
+    copy = n.CopyBytes(taken, given, n.lit(0), n.lit(0), size)
+    return _with_entry(source, f"{cut.order}_copy", (n.If(first.eq(0), (copy,)),))
+
+
+def _words(cut: Cut) -> str:
+    match cut.statement:
+        case n.Barrier(order):
+            word = "grid_sync" if order is n.MemoryOrder.GRID_SYNC else "barrier"
+        case n.Resume(tag):
+            word = f"resume of '{tag}'"
+        case other:
+            word = type(other).__name__
+    return f"{word}, cut {cut.order}"
+
+
+def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
+    state = cut.state
+    assert state is not None  # a program without cuts has no state
+    names = state.names
+    x, y, z = launch.grid
+    groups = x * y * z
+    used = {decl.name for segment in cut.segments for decl in segment.program.buffers}
+    if names.control in used:
+        yield StateBuffer(names.control, "grid", "the next segment, and whether somebody trapped", CONTROL_WORDS)
+    if names.row_words in used:
+        words = state.crossings.columns * launch.invocations
+        yield StateBuffer(names.row_words, "invocation", _row_contents(state), words)
+    if names.memory in used:
+        what = f"workgroup memory: {', '.join(state.memory_rows)}"
+        yield StateBuffer(names.memory, "workgroup", what, groups * state.memory_row_bytes // 4)
+    for capture in state.captures:
+        what = f"what transfers to {capture.destination.name} captured"
+        yield StateBuffer(capture.buffer, "invocation", what, capture.words(launch))
+    for order, crossing in enumerate(state.crossings.at, 1):
+        if crossing.grid_cells or crossing.group_cells:
+            shared = [one.name for one in crossing.carried if not one.in_row]
+            name, read_name = names.cells_out[order - 1], names.cells_in[order - 1]
+            words = crossing.grid_cells + crossing.group_cells * groups
+            scope = "workgroup" if crossing.group_cells else "grid"
+            copies = 2 if order in cut.segments[order].exits else 1
+            yield StateBuffer(name, scope, f"at cut {order}: {', '.join(shared)}", words, read_name, order, copies)
+
+
+def _row_contents(state: State) -> str:
+    carried = dict.fromkeys(one.name for crossing in state.crossings.at for one in crossing.carried if one.in_row)
+    status = ["who returned or trapped"] if state.some_leave else []
+    return ", ".join([*status, *carried])

@@ -1,0 +1,282 @@
+"""How do invocations hand their state to the next segment? By statements at the ends and the beginnings of segments.
+
+A segment reads the cells of its own cut, which nothing writes while it runs, and writes those of the cut it comes to.
+Rows are private to their invocation. Workgroup memory is copied byte by byte. All indices are u32.
+
+An invocation that returned or trapped says so in the first column of its row, and later segments pass it over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from vyre.analyze.uniformity import GRID
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import Access, BufferDecl, Role
+from vyre.ir.nodes import lit
+from vyre.ir.program import Program
+from vyre.lower.crossing import Carried, Crossing, Crossings, Facts
+from vyre.lower.names import FreshNames
+from vyre.lower.transfers import Capture
+from vyre.lower.tree import Cut, CutTree, Mark, Trap
+from vyre.lower.words import from_words, to_words
+from vyre.semantics.operators import AtomicOp
+from vyre.semantics.scalars import to_bits, zero
+from vyre.semantics.types import DType
+
+RETURNED: Final = 1
+FIRST_PARKED: Final = 2
+CONTROL_WORDS: Final = 2
+_STATUS: Final = 0
+_ADDRESS: Final = 1
+
+
+class Parking(msgspec.Struct, frozen=True):
+    """Where invocations that trapped wait: for a resume, by the order of its cut, or for none."""
+
+    tag: str
+    resume: int | None
+
+
+class HiddenNames:
+    """The names of the variables and buffers that the segments have beside the program's own."""
+
+    def __init__(self, names: FreshNames, row: str, cuts: int) -> None:
+        self.row = row
+        self.rows, self.lane = names.make("rows"), names.make("lane")
+        self.group, self.groups = names.make("group"), names.make("groups")
+        self.row_words, self.memory = names.make("state_rows"), names.make("state_memory")
+        self.leaving, self.control = names.make("leaving"), names.make("control")
+        self.cells_in = [names.make(f"cut{order}_in") for order in range(1, cuts + 1)]
+        self.cells_out = [names.make(f"cut{order}_out") for order in range(1, cuts + 1)]
+
+
+class State:
+    """The state of one cut program, and the statements that save it and give it back.
+
+    It is the ``Carrying`` of ``vyre.lower.cut``. ``captures`` are what pending transfers keep. In a ``straight``
+    program no segment has to say which is next, and every cut is where its segment ends.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        tree: CutTree,
+        facts: Facts,
+        names: HiddenNames,
+        captures: Sequence[Capture],
+        straight: bool,
+    ) -> None:
+        self.program = program
+        self.types = facts.types
+        self.names = names
+        self.captures = captures
+        self.straight = straight
+        self.group_size = math.prod(program.workgroup_size)
+        self.parkings = list(dict.fromkeys(map(_parking, tree.traps)))
+        # Somebody may leave while others go on.
+        self.some_leave = tree.returns or bool(tree.traps)
+        self.crossings = Crossings(program, tree, facts, 2 if tree.traps else int(tree.returns))
+        self.memory_rows, self.memory_row_bytes = self._memory_layout()
+        self.variables = self._hidden_variables()
+        self.buffers = self._hidden_buffers()
+        self.hidden = {*self.variables, *(decl.name for decl in self.buffers)}
+
+    def crossing(self, cut: Cut) -> Crossing:
+        return self.crossings.at[cut.order - 1]
+
+    def _memory_layout(self) -> tuple[dict[str, tuple[int, int]], int]:
+        """For each buffer of workgroup memory that crosses a cut: its first byte in a workgroup's row, and its share.
+
+        The share is what each invocation of the workgroup copies; shares and rows are whole words.
+        """
+        layout: dict[str, tuple[int, int]] = {}
+        end = 0
+        for decl in self.program.shared_buffers():
+            if any(decl.name in crossing.memory for crossing in self.crossings.at):
+                share = -(-decl.count * decl.dtype.bytes // (4 * self.group_size)) * 4
+                layout[decl.name] = end, share
+                end += share * self.group_size
+        return layout, end
+
+    def _hidden_variables(self) -> dict[str, n.Expr]:
+        names = self.names
+        x, y, z = (n.NumWorkgroups(axis) for axis in range(3))
+        width, height, depth = self.program.workgroup_size
+        lane: n.Expr = n.LocalId(0)
+        if height > 1 or depth > 1:
+            lane = lane + (n.LocalId(1) + n.LocalId(2) * height) * width
+        return {
+            names.lane: lane,
+            names.group: n.WorkgroupId(0) + (n.WorkgroupId(1) + n.WorkgroupId(2) * y) * x,
+            names.groups: x * y * z,
+            names.row: n.Var(names.group) * self.group_size + n.Var(names.lane),
+            names.rows: n.Var(names.groups) * self.group_size,
+        }
+
+    def _hidden_buffers(self) -> list[BufferDecl]:
+        """All hidden buffers, bound behind the program's own."""
+        names = self.names
+        written = [names.row_words, names.memory, names.control, *names.cells_out]
+        written += [capture.buffer for capture in self.captures]
+        first = max((decl.binding for decl in self.program.buffers if decl.role is not Role.SHARED), default=-1) + 1
+        buffers = [BufferDecl.read_write(name, at, DType.U32) for at, name in enumerate(written, first)]
+        first += len(buffers)
+        buffers += [BufferDecl.read(name, at, DType.U32) for at, name in enumerate(names.cells_in, first)]
+        return [*buffers, BufferDecl.workgroup(names.leaving, DType.U32, 1)]
+
+    def restore(self, cut: Cut, name: str) -> n.Stmt | None:
+        """The declaration of a variable behind a cut; None where it is not needed."""
+        crossing = self.crossing(cut)
+        if name in crossing.blank:
+            return n.Let(name, _zero(self.types[name]))
+        if name not in crossing.given_back:
+            return None
+        again = self.crossings.recomputed.get(name)
+        return again[0] if again is not None else n.Let(name, self.saved(cut, name))
+
+    def saved(self, cut: Cut, name: str) -> n.Expr:
+        """The value that a variable had at a cut."""
+        crossing = self.crossing(cut)
+        one = next(one for one in crossing.carried if one.name == name)
+        buffer = self.names.row_words if one.in_row else self.names.cells_in[cut.order - 1]
+        return from_words([n.Load(buffer, self._index(crossing, one, word)) for word in one.words], one.dtype)
+
+    def _index(self, crossing: Crossing, one: Carried, word: int) -> n.Expr:
+        if one.in_row:
+            return self._row_index(word)
+        if one.level == GRID:
+            return lit(word)
+        place: n.Expr = n.Var(self.names.group)
+        if word:
+            place = n.Var(self.names.groups) * word + place
+        return place + crossing.grid_cells if crossing.grid_cells else place
+
+    def _row_index(self, column: int) -> n.Expr:
+        row = n.Var(self.names.row)
+        return n.Var(self.names.rows) * column + row if column else row
+
+    def _set_column(self, column: int, value: n.Expr) -> n.Stmt:
+        return n.Store(self.names.row_words, self._row_index(column), value)
+
+    def leave(self, mark: Mark) -> n.Body:
+        """What an invocation does instead of a statement at which it leaves the segment; nothing follows it."""
+        match mark:
+            case Cut():
+                saving = [*self._save(mark, None), *self._save_memory(self.crossing(mark).memory)]
+                if self.straight:
+                    return tuple(saving)
+                return (*saving, n.Store(self.names.control, lit(0), lit(mark.order)), n.Return())
+            case Trap():
+                code = FIRST_PARKED + self.parkings.index(_parking(mark))
+                asked = [self._set_column(_ADDRESS, mark.address), self._set_column(_STATUS, lit(code))]
+                asked.append(n.Store(self.names.control, lit(1), lit(1)))
+                if mark.resume is not None:
+                    asked += self._save(mark.resume, mark)
+                return (*asked, *self._save_memory_last(), n.Return())
+        return (self._set_column(_STATUS, lit(RETURNED)), *self._save_memory_last(), n.Return())
+
+    def _save(self, cut: Cut, trap: Trap | None) -> Iterable[n.Stmt]:
+        """Stores what crosses a cut; a variable that was declared after a trap is zero for who trapped."""
+        crossing = self.crossing(cut)
+        for one in crossing.carried:
+            is_declared = trap is None or self.crossings.declared_at[one.name] < trap.number
+            value = n.Var(one.name) if is_declared else _zero(one.dtype)
+            buffer = self.names.row_words if one.in_row else self.names.cells_out[cut.order - 1]
+            for word, part in zip(one.words, to_words(value, one.dtype), strict=True):
+                yield n.Store(buffer, self._index(crossing, one, word), part)
+
+    def _save_memory(self, memory: Sequence[str]) -> Iterable[n.Stmt]:
+        if self.some_leave:
+            return self._save_memory_last()
+        return [n.Barrier(), *(self._copy_share(name, saving=True) for name in memory)] if memory else []
+
+    def _save_memory_last(self) -> Iterable[n.Stmt]:
+        """Saves all workgroup memory in the invocation that leaves last, where some may leave before others."""
+        if not self.memory_rows:
+            return []
+        leaving = n.Atomic(AtomicOp.ADD, self.names.leaving, lit(0), lit(1))
+        copies = [
+            n.CopyBytes(name, self.names.memory, lit(0), self._memory_row(start), lit(share * self.group_size))
+            for name, (start, share) in self.memory_rows.items()
+        ]
+        return [n.If(leaving.eq(self.group_size - 1), tuple(copies))]
+
+    def _memory_row(self, start: int) -> n.Expr:
+        return n.Var(self.names.group) * self.memory_row_bytes + start
+
+    def _copy_share(self, name: str, *, saving: bool) -> n.Stmt:
+        start, share = self.memory_rows[name]
+        inside = n.Var(self.names.lane) * share
+        outside = self._memory_row(start) + inside
+        if saving:
+            return n.CopyBytes(name, self.names.memory, inside, outside, lit(share))
+        return n.CopyBytes(self.names.memory, name, outside, inside, lit(share))
+
+    def begin(self, cut: Cut | None) -> list[n.Stmt]:
+        """What a segment starts with: workgroup memory back, by everybody; then who has left, leaves again."""
+        if cut is None:
+            return [self._set_column(_STATUS, lit(0))] if self.some_leave else []
+        memory = tuple(self.memory_rows) if self.some_leave else self.crossing(cut).memory
+        begun: list[n.Stmt] = [self._copy_share(name, saving=False) for name in memory]
+        if begun:
+            begun.append(n.Barrier())
+        if self.some_leave:
+            status = n.Load(self.names.row_words, self._row_index(_STATUS))
+            for code, parking in enumerate(self.parkings, FIRST_PARKED):
+                if parking.resume == cut.order:
+                    begun.append(n.If(status.eq(code), (self._set_column(_STATUS, lit(0)),)))
+            begun.append(n.If(status.ne(0), (*self._save_memory_last(), n.Return())))
+        return begun
+
+    def hidden_in(self, statements: Iterable[n.Stmt]) -> frozenset[str]:
+        """The hidden names in statements."""
+        return frozenset(self.hidden & _names_used(statements))
+
+    def declare(self, used: Iterable[str]) -> tuple[list[n.Stmt], list[BufferDecl]]:
+        """The declarations of hidden variables that are used, and the hidden buffers that are."""
+        wanted = set(used)
+        declarations: list[n.Stmt] = []
+        for name, value in reversed(self.variables.items()):
+            if name in wanted:
+                declarations.append(n.Let(name, value))
+                wanted |= {node.name for node in walk.postorder(value) if isinstance(node, n.Var)}
+        return declarations[::-1], [decl for decl in self.buffers if decl.name in wanted]
+
+
+def segment_buffer(decl: BufferDecl) -> BufferDecl:
+    """A program's buffer as its segments have it: what one writes is there for the next, and nothing is trimmed."""
+    changed = msgspec.structs.replace(decl, is_output=False, pipeline_live_out=False, output_byte_range=None)
+    return changed.with_access(Access.READ_WRITE) if decl.role is Role.OUTPUT else changed
+
+
+def _zero(dtype: DType) -> n.Lit:
+    return n.Lit(to_bits(zero(dtype), dtype), dtype)
+
+
+def _parking(trap: Trap) -> Parking:
+    return Parking(trap.tag, None if trap.resume is None else trap.resume.order)
+
+
+def _names_used(body: Iterable[n.Stmt]) -> set[str]:
+    """The variables and buffers that statements name."""
+    used: set[str] = set()
+    for statement in walk.statements(body):
+        match statement:
+            case n.Store():
+                used.add(statement.buffer)
+            case n.CopyBytes():
+                used.update((statement.source, statement.destination))
+        for root in walk.operands(statement):
+            for node in walk.postorder(root):
+                match node:
+                    case n.Var():
+                        used.add(node.name)
+                    case n.Load() | n.Atomic():
+                        used.add(node.buffer)
+    return used

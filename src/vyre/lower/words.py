@@ -1,0 +1,41 @@
+"""How is a value of any type kept in 32-bit words? State between segments is words, so that it needs few buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vyre.ir import nodes as n
+from vyre.ir.nodes import lit
+from vyre.semantics.types import DType
+
+_HALF = lit(32, DType.U64)
+
+
+def words_of(dtype: DType) -> int:
+    """How many words a value takes."""
+    return 2 if dtype.bits == 64 else 1
+
+
+def to_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
+    """The words of a value, low ones first; the value is evaluated once for each."""
+    bits = value if dtype.unsigned is dtype else n.Bitcast(dtype.unsigned, value)
+    match dtype.bits:
+        case 64:
+            return [n.Cast(DType.U32, bits), n.Cast(DType.U32, n.BinOp("shr", bits, _HALF))]
+        case 32:
+            return [bits]
+    return [n.Cast(DType.U32, bits)]
+
+
+def from_words(words: Sequence[n.Expr], dtype: DType) -> n.Expr:
+    """The value that has these words."""
+    unsigned = dtype.unsigned
+    match dtype.bits:
+        case 64:
+            low, high = (n.Cast(DType.U64, word) for word in words)
+            bits: n.Expr = n.BinOp("or", low, n.BinOp("shl", high, _HALF))
+        case 32:
+            (bits,) = words
+        case _:
+            bits = n.Cast(unsigned, words[0])
+    return bits if unsigned is dtype else n.Bitcast(dtype, bits)

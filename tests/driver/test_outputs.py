@@ -1,0 +1,77 @@
+"""Output slots keep their memory, and say what became of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends_for_tests import FixedBackend, double
+from vyre.driver import OutputBuffers, OutputStats, telemetry
+from vyre.errors import BadInputs
+
+
+def test_a_slot_that_is_large_enough_keeps_its_memory() -> None:
+    room = bytearray(8)
+    slots = OutputBuffers([room])
+    (stored,) = slots.store([b"abc"])
+    assert stored == b"abc"
+    assert stored.obj is room
+    assert slots.stats == OutputStats(reused=1)
+    assert slots.capacities == [8]
+
+
+def test_small_slots_are_replaced_missing_ones_added_and_others_dropped() -> None:
+    slots = OutputBuffers([bytearray(1), bytearray(9)])
+    slots.store([b"ab", b"c", b"d"])
+    assert slots.stats == OutputStats(reused=1, moved=1, appended=1)
+    slots.store([b"x"])
+    assert [bytes(view) for view in slots] == [b"x"]
+    assert slots.stats == OutputStats(reused=1)
+
+
+def test_numpy_arrays_can_be_slots() -> None:
+    array = np.zeros((2, 2), np.uint32)
+    OutputBuffers([array]).store([np.arange(4, dtype=np.uint32)])
+    assert array.tolist() == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("slot", [b"read-only", np.zeros((4, 4), np.uint8)[:, 1]])
+def test_slots_that_cannot_be_written_are_refused(slot: object) -> None:
+    with pytest.raises(BadInputs, match="slot 0"):
+        OutputBuffers([slot])
+
+
+def test_a_result_that_is_no_buffer_leaves_the_slots_alone() -> None:
+    slots = OutputBuffers()
+    slots.store([b"old"])
+    with pytest.raises(TypeError):
+        slots.store([b"new", 3])
+    assert [bytes(view) for view in slots] == [b"old"]
+
+
+@given(st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=6))
+def test_whatever_is_stored_is_what_the_slots_hold(rounds: list[list[bytes]]) -> None:
+    slots = OutputBuffers()
+    for results in rounds:
+        capacities = slots.capacities
+        stored = slots.store(results)
+        assert [bytes(view) for view in stored] == results == [bytes(view) for view in slots]
+        fits = sum(len(r) <= c for r, c in zip(results, capacities, strict=False))
+        assert slots.stats.reused == fits
+        assert slots.stats.reused + slots.stats.moved + slots.stats.appended == len(results)
+
+
+def test_a_dispatch_into_slots_is_counted() -> None:
+    before = telemetry.snapshot()
+    slots = OutputBuffers.with_sizes([4, 1])
+    FixedBackend(b"\1\2", b"\3\4").dispatch(double(), [bytes([9, 8, 7])], into=slots)
+    after = telemetry.snapshot()
+    assert after.launches == before.launches + 1
+    assert after.input_bytes == before.input_bytes + 3
+    assert after.output_bytes == before.output_bytes + 4
+    assert after.output_slots == before.output_slots + 2
+    assert after.output_slots_reused == before.output_slots_reused + 1
+    assert after.output_slots_moved == before.output_slots_moved + 1
+    assert after.output_slots_appended == before.output_slots_appended

@@ -1,0 +1,318 @@
+"""The routes of programs with grid barriers: which is chosen, how often what is called, what is counted and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from backends_for_tests import RecordingBackend
+from everywhere import backend_for
+from vyre.backends.reference import ReferenceBackend
+from vyre.driver import routes, telemetry
+from vyre.driver.backend import Backend
+from vyre.driver.config import DispatchConfig
+from vyre.driver.outputs import OutputBuffers, deliver_outputs
+from vyre.driver.pending import Inputs
+from vyre.driver.profile import DeviceProfile
+from vyre.driver.resident import ResidentBuffer
+from vyre.driver.timing import TimedResult
+from vyre.errors import BadInputs, DispatchFailed, Timeout, UnsupportedFeature
+from vyre.ir import parse
+from vyre.ir.program import Program
+
+HOST = {"resident": False, "grid_sync": False}
+
+
+def chain(segments: int) -> Program:
+    """A program of that many segments, each of which adds one to every element of its buffer."""
+    add = "if gid.x < len(state) { state[gid.x] = state[gid.x] + 1 }"
+    body = "; grid_sync; ".join([add] * segments)
+    return parse(f"program chain(workgroup 4) {{ buffer 0 state: u32[] readwrite; {body} }}")
+
+
+class CountingBackend(Backend):
+    """Gives its first input back with one added to the first byte, up to a limit, and counts how often it is called."""
+
+    id = "counting"
+    version = "1"
+
+    capabilities = DeviceProfile(backend="counting", max_workgroup_size=(64, 64, 64), max_workgroups_per_axis=100)
+
+    def __init__(self, limit: int = 255) -> None:
+        self.calls = 0
+        self.limit = limit
+
+    def dispatch(
+        self,
+        program: Program,  # noqa: ARG002
+        inputs: Inputs,
+        config: DispatchConfig | None = None,
+        *,
+        into: OutputBuffers | None = None,
+    ) -> list[memoryview]:
+        assert config is not None
+        assert config.passes == 1, "the loop outside owns the count"
+        self.calls += 1
+        data = bytearray(np.asarray(next(iter(inputs))).tobytes())
+        data[0] = min(data[0] + 1, max(data[0], self.limit))
+        return deliver_outputs([data], into, len(data))
+
+
+@pytest.mark.parametrize(
+    ("iterations", "limit", "calls", "value"),
+    [(None, 255, 2, 2), (3, 255, 6, 6), (10, 3, 6, 3), (4, 255, 8, 8)],
+)
+def test_the_whole_sequence_is_repeated_until_nothing_changes(
+    iterations: int | None, limit: int, calls: int, value: int
+) -> None:
+    backend = CountingBackend(limit)
+    config = DispatchConfig(fixpoint_iterations=iterations)
+    result = routes.dispatch_with_grid_sync_split_timed(backend, chain(2), [np.zeros(1, "<u4")], config)
+    assert backend.calls == calls
+    assert bytes(result.outputs[0]) == bytes([value, 0, 0, 0])
+    assert result.passes == calls // 2
+    assert result.converged is (None if iterations is None else iterations == 10)
+
+
+def test_a_converged_input_costs_one_pass() -> None:
+    for route in ("host", "resident", "native"):
+        program = parse("program p(workgroup 1) { buffer 0 a: u32[1] readwrite; a[0] = 7; grid_sync; a[0] = 7 }")
+        config = DispatchConfig(fixpoint_iterations=9)
+        result = routes.dispatch_timed(backend_for(route), program, [np.array([7], "<u4")], config, route=route)
+        assert (result.passes, result.converged) == (1, True)
+
+
+def test_the_caller_s_slots_are_used_again() -> None:
+    slot = bytearray(16)
+    for route in ("host", "resident"):
+        into = OutputBuffers([slot])
+        outputs = routes.dispatch(backend_for(route), chain(3), [np.zeros(4, "<u4")], into=into, route=route)
+        assert outputs[0].obj is slot
+        assert np.frombuffer(slot, "<u4").tolist() == [3] * 4
+        assert into.stats.reused == 1
+        slot[:] = bytes(16)
+
+
+def test_segments_are_counted() -> None:
+    for route in ("host", "resident"):
+        before = telemetry.snapshot()
+        routes.dispatch(backend_for(route), chain(3), [np.zeros(4, "<u4")], route=route)
+        after = telemetry.snapshot()
+        assert after.grid_sync_splits - before.grid_sync_splits == 1
+        assert after.grid_sync_segments - before.grid_sync_segments == 3
+        assert after.grid_sync_points - before.grid_sync_points == 2
+        assert getattr(after, f"route_{route}") - getattr(before, f"route_{route}") == 1
+        assert after.launches - before.launches == 3
+
+
+def test_a_straight_plan_stays_on_the_device() -> None:
+    backend = RecordingBackend(ReferenceBackend(grid_sync=False))
+    routes.dispatch(backend.inner, chain(3), [np.zeros(4, "<u4")], route="resident")
+    outputs = routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route="resident")
+    assert np.frombuffer(outputs[0], "<u4").tolist() == [3] * 4
+    assert backend.calls == ["allocate", "upload_many", *["dispatch_resident"] * 3, "download", "free"]
+
+
+def test_a_driven_plan_reads_only_its_control_words_between_segments() -> None:
+    program = parse("""
+    program driven(workgroup 2) {
+      buffer 0 a: u32[64] readwrite
+      let x = a[gid.x]
+      for k in 0 .. 3 { grid_sync; x = x + 1 }
+      a[gid.x] = x
+    }""")
+    reads: list[int] = []
+
+    class Reading(RecordingBackend):
+        def download(self, buffer, offset=0, length=None, *, into=None):  # type: ignore[no-untyped-def]
+            data = super().download(buffer, offset, length, into=into)
+            reads.append(len(data))
+            return data
+
+    backend = Reading(ReferenceBackend(grid_sync=False, poison=0xA5))
+    (output,) = routes.dispatch(backend, program, [np.arange(64, dtype="<u4")], route="resident")
+    assert np.frombuffer(output, "<u4").tolist() == [k + 3 for k in range(64)]
+    assert reads == [8, 8, 8, 8, 256]
+
+
+class TimedResidentBackend(ReferenceBackend):
+    """Says that every launch took 2 of device time, 3 to enqueue and 4 to wait for."""
+
+    def __init__(self, device_ns: int | None = 2) -> None:
+        super().__init__(grid_sync=False)
+        self.device_ns = device_ns
+        self.bound: list[list[ResidentBuffer]] = []
+
+    def dispatch_resident(
+        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
+    ) -> TimedResult:
+        self.bound.append(list(resources))
+        super().dispatch_resident(program, resources, config)
+        return TimedResult([], 10, self.device_ns, 3, 4)
+
+
+def test_resident_segments_keep_the_caller_s_buffers_and_add_up_their_times() -> None:
+    backend = TimedResidentBackend()
+    with backend.allocate(16) as state:
+        backend.fill(state)
+        timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(3), [state])
+        assert np.frombuffer(backend.download(state), "<u4").tolist() == [3] * 4
+        assert backend.bound == [[state]] * 3
+    assert (timed.device_ns, timed.enqueue_ns, timed.wait_ns) == (6, 9, 12)
+    assert timed.outputs == []
+
+
+def test_one_time_that_is_unknown_makes_the_sum_unknown() -> None:
+    backend = TimedResidentBackend(device_ns=None)
+    with backend.allocate(16) as state:
+        timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state])
+    assert (timed.device_ns, timed.enqueue_ns) == (None, 6)
+
+
+def test_outputs_on_the_caller_s_buffers_start_at_zero_whatever_was_there() -> None:
+    program = parse("""
+    program parts(workgroup 1) {
+      buffer 0 out: u32[4] output
+      buffer 1 sized: u32[] output
+      out[0] = 170
+      sized[gid.x] = len(sized)
+      grid_sync
+      out[2] = 187
+    }""")
+    backend = ReferenceBackend(grid_sync=False, poison=0xFF)
+    out, sized = backend.allocate(16), backend.allocate(64)
+    config = DispatchConfig(dispatch_elements=3)
+    routes.dispatch_resident_with_grid_sync_split_timed(backend, program, [out, sized], config)
+    assert np.frombuffer(backend.download(out), "<u4").tolist() == [170, 0, 187, 0]
+    assert np.frombuffer(backend.download(sized), "<u4").tolist() == [3, 3, 3] + [0xFFFFFFFF] * 13
+    config = DispatchConfig(dispatch_elements=0)
+    with pytest.raises(BadInputs, match="no elements"):
+        routes.dispatch_resident_with_grid_sync_split_timed(backend, program, [out, sized], config)
+    backend.free(out)
+    backend.free(sized)
+
+
+def test_a_fixpoint_on_the_caller_s_buffers_repeats_the_whole_program() -> None:
+    backend = TimedResidentBackend()
+    with backend.allocate(16) as state:
+        backend.fill(state)
+        config = DispatchConfig(fixpoint_iterations=3)
+        timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state], config)
+        assert np.frombuffer(backend.download(state), "<u4").tolist() == [6] * 4
+    assert len(backend.bound) == 6
+    assert (timed.passes, timed.converged) == (3, False)
+
+
+def test_a_program_without_grid_points_is_dispatched_as_it_is() -> None:
+    program = chain(1)
+    before = telemetry.snapshot()
+    for route in ("auto", "host", "resident", "native"):
+        backend = RecordingBackend()
+        routes.dispatch(backend, program, [np.zeros(4, "<u4")], route=route)
+        assert backend.calls == ["dispatch"]
+    assert telemetry.snapshot().route_plain - before.route_plain == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "cooperative", "route"),
+    [
+        ({}, "auto", "native"),
+        ({}, "never", "resident"),
+        ({}, "require", "native"),
+        ({"grid_sync": False}, "auto", "resident"),
+        (HOST, "auto", "host"),
+        ({"resident": False}, "never", "host"),
+    ],
+)
+def test_the_first_route_that_is_open_is_taken(options: dict[str, bool], cooperative: str, route: str) -> None:
+    backend = ReferenceBackend(**options)
+    config = DispatchConfig(cooperative=cooperative)  # type: ignore[arg-type]
+    before = telemetry.snapshot()
+    (output,) = routes.dispatch(backend, chain(2), [np.zeros(4, "<u4")], config)
+    assert np.frombuffer(output, "<u4").tolist() == [2] * 4
+    after = telemetry.snapshot()
+    assert getattr(after, f"route_{route}") - getattr(before, f"route_{route}") == 1
+
+
+def test_closed_routes_are_refused_by_name() -> None:
+    class Bare(ReferenceBackend):
+        @property
+        def capabilities(self) -> DeviceProfile:  # type: ignore[override]
+            return DeviceProfile(backend="bare", allows_host_grid_sync_split=False)
+
+    with pytest.raises(UnsupportedFeature, match="grid barriers inside a launch"):
+        routes.dispatch(Bare(**HOST), chain(2), [np.zeros(4, "<u4")])
+    for route in ("native", "resident"):
+        with pytest.raises(UnsupportedFeature):
+            routes.dispatch(ReferenceBackend(**HOST), chain(2), [np.zeros(4, "<u4")], route=route)
+    config = DispatchConfig(cooperative="require")
+    with pytest.raises(UnsupportedFeature):
+        routes.dispatch(ReferenceBackend(**HOST), chain(2), [np.zeros(4, "<u4")], config)
+    with pytest.raises(BadInputs, match="no route 'fast'"):
+        routes.dispatch(ReferenceBackend(), chain(2), [np.zeros(4, "<u4")], route="fast")  # type: ignore[arg-type]
+
+
+def test_a_missing_feature_is_refused_before_anything_runs() -> None:
+    text = "program p(workgroup 1) { buffer 0 a: u32[1] readwrite; a[0] = 1; grid_sync; let x = 1.0f64; a[0] = u32(x) }"
+    backend = CountingBackend()
+    with pytest.raises(UnsupportedFeature, match="f64"):
+        routes.dispatch(backend, parse(text), [np.zeros(1, "<u4")], route="host")
+    assert backend.calls == 0
+
+
+def test_a_failure_names_its_segment() -> None:
+    for route, call in (("host", "dispatch"), ("resident", "dispatch_resident")):
+        inner = ReferenceBackend(grid_sync=False, resident=route == "resident")
+        backend = RecordingBackend(inner, fail_at={(call, 1)})
+        with pytest.raises(DispatchFailed, match="injected") as caught:
+            routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route=route)
+        notes = caught.value.__notes__
+        if route == "host":
+            assert notes == ["in segment 1 of 'chain' (after grid_sync, cut 1)"]
+        else:
+            wanted = "the sequence is the segments of 'chain': chain_0, chain_1, chain_2"
+            assert notes == ["in step 1 of the sequence", wanted]
+
+
+def test_a_loop_that_never_ends_meets_its_timeout() -> None:
+    text = "program p(workgroup 1) { buffer 0 a: u32[1] readwrite; while true { a[0] = a[0] + 1; grid_sync } }"
+    config = DispatchConfig(timeout_s=0.05)
+    with pytest.raises(Timeout):
+        routes.dispatch(backend_for("host"), parse(text), [np.zeros(1, "<u4")], config, route="host")
+
+
+def test_overrides_and_limits_are_those_of_the_whole_program() -> None:
+    program = parse("""
+    program sizes(workgroup 2) {
+      buffer 0 out: u32[] output
+      buffer 1 trimmed: u32[8] output bytes 0..4
+      let x = lid.x
+      x = x + 1
+      grid_sync
+      out[gid.x] = x * 100 + num_wg.x
+    }""")
+    for route in ("native", "host", "resident"):
+        config = DispatchConfig(workgroup_override=(4,), dispatch_elements=8)
+        out, trimmed = routes.dispatch(backend_for(route), program, [], config, route=route)
+        assert np.frombuffer(out, "<u4").tolist() == [102, 202, 302, 402] * 2
+        assert len(trimmed) == 4
+        limited = config.with_changes(max_output_bytes=35)
+        with pytest.raises(DispatchFailed, match="max_output_bytes"):
+            routes.dispatch(backend_for(route), program, [], limited, route=route)
+
+
+def test_inputs_stay_as_they_are() -> None:
+    for route in ("host", "resident"):
+        data = np.zeros(4, "<u4")
+        data.flags.writeable = False
+        routes.dispatch(backend_for(route), chain(2), {"state": data}, route=route)
+        assert not data.any()
+
+
+def test_a_compiled_pipeline_takes_the_route_that_is_open() -> None:
+    for options in ({}, {"grid_sync": False}, HOST):
+        pipeline = ReferenceBackend(**options).compile(chain(4))
+        for _ in range(2):
+            assert np.frombuffer(pipeline.dispatch([np.zeros(4, "<u4")])[0], "<u4").tolist() == [4] * 4

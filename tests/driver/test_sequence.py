@@ -1,0 +1,231 @@
+"""Sequences over resident buffers: order, overrides, repetition, when to stop, timing, and what failure leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends_for_tests import RecordingBackend, double, increment
+from vyre.backends.reference import ReferenceBackend
+from vyre.driver import (
+    DispatchConfig,
+    OutputBuffers,
+    ReadRange,
+    ResidentBuffer,
+    Step,
+    TimedResult,
+    Timing,
+    Unchanged,
+    Zero,
+    add_timings,
+    telemetry,
+)
+from vyre.errors import BadInputs, DispatchFailed, InvalidProgram, UnsupportedFeature
+from vyre.ir.buffers import BufferDecl
+from vyre.ir.build import buf_len, gid, if_, load, store
+from vyre.ir.program import Program
+from vyre.semantics.types import DType
+
+U32 = DType.U32
+
+
+def words(view: memoryview) -> list[int]:
+    return np.frombuffer(view, np.uint32).tolist()
+
+
+def uploaded(backend: ReferenceBackend, *values: int) -> ResidentBuffer:
+    buffer = backend.allocate(4 * len(values))
+    backend.upload(buffer, np.array(values, np.uint32))
+    return buffer
+
+
+def affine(factor: int, offset: int) -> Program:
+    """x = factor * x + offset: the order of such steps shows in the result."""
+    body = [if_(gid() < buf_len("x"), [store("x", gid(), load("x", gid()) * factor + offset)])]
+    return Program.new([BufferDecl.read_write("x", 0, U32)], 1, body)
+
+
+def test_steps_see_each_others_writes_in_order() -> None:
+    backend = ReferenceBackend()
+    x = uploaded(backend, 1, 2)
+    result = backend.run_sequence(
+        [Step(affine(10, 3), [x])],
+        prefix=[Step(affine(10, 2), [x])],
+        repeat=[Step(affine(10, 4), [x])],
+        times=2,
+        reads=[x],
+    )
+    assert words(result.outputs[0]) == [12344, 22344]
+    assert (result.passes, result.converged) == (2, None)
+    assert result.timings.wall_ns > 0
+
+
+def test_nothing_comes_to_the_host_but_what_is_asked() -> None:
+    backend = RecordingBackend()
+    x = uploaded(backend, 5, 6, 7)
+    backend.calls.clear()
+    result = backend.run_sequence(repeat=[Step(increment(), [x])] * 3, times=4, reads=[(x, 8, 4), (x, 0, 4)])
+    assert [words(view) for view in result.outputs] == [[19], [17]]
+    assert backend.counts == {"dispatch_resident": 12, "download": 1}
+    assert backend.run_sequence([Step(increment(), [x])]).outputs == []
+    assert backend.counts["download"] == 1
+
+
+class Clock(ReferenceBackend):
+    """Tells made-up times, and checks that each step's own grid arrives."""
+
+    launches = 0
+    seen: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None, str]]
+
+    def dispatch_resident(self, program: Any, resources: Any, config: Any = None) -> TimedResult:  # noqa: ARG002
+        self.seen = [*getattr(self, "seen", []), (config.grid_override, config.workgroup_override, config.label)]
+        k = self.launches
+        self.launches += 1
+        return TimedResult([], 10 + k, 7 + k, 3 + k, 4 + k)
+
+
+def test_timings_of_steps_add_up_and_overrides_are_honoured() -> None:
+    backend = Clock()
+    x = uploaded(backend, 33, 44, 55)
+    config = DispatchConfig(label="kept", grid_override=(9,))
+    steps = [
+        Step(increment(), [x], grid_override=(1, 1, 1)),
+        Step(increment(), [x], grid_override=(2, 1, 1), config=config),
+        Step(increment(), [x], workgroup_override=(8,), config=config),
+    ]
+    result = backend.run_sequence(steps[:2], reads=[ReadRange(x, 4, 8)])
+    assert result.timings.device_ns == 15
+    assert result.timings.enqueue_ns == 7
+    assert result.timings.wait_ns == 9
+    assert result.timings.wall_ns > 0
+    assert words(result.outputs[0]) == [44, 55]
+    backend.run_sequence(steps[2:])
+    assert backend.seen == [((1, 1, 1), None, ""), ((2, 1, 1), None, "kept"), ((9,), (8,), "kept")]
+
+
+def test_a_time_that_nobody_measured_makes_the_sum_unknown() -> None:
+    parts: Iterable[Timing | TimedResult] = [Timing(1, 2, None, 4), TimedResult([], 10, 20, 30, 40)]
+    assert add_timings(parts) == Timing(11, 22, None, 44)
+    assert add_timings([]) == Timing(0, 0, 0, 0)
+
+
+def test_unchanged_stops_after_the_pass_that_changed_nothing() -> None:
+    backend = RecordingBackend()
+    x, y = uploaded(backend, 0, 2), uploaded(backend, 0)
+    run = lambda times, *watched: backend.run_sequence(  # noqa: E731
+        repeat=[Step(increment(3), [x])], times=times, until=Unchanged(watched), reads=[x]
+    )
+    result = run(10, x)
+    assert (words(result.outputs[0]), result.passes, result.converged) == ([3, 3], 4, True)
+    assert (run(10, x).passes, run(1, x).converged) == (1, True)
+    backend.upload(x, np.zeros(2, np.uint32))
+    assert (run(2, x).passes, run(1, x).converged) == (2, False)
+    backend.upload(x, np.zeros(2, np.uint32))
+    assert run(10, y).passes == 1
+    assert words(run(10, x, y).outputs[0]) == [3, 3]
+
+
+COUNT_DOWN = Program.new(
+    [BufferDecl.read_write("left", 0, U32)], 1, [if_(load("left", 0) > 0, [store("left", 0, load("left", 0) - 1)])]
+)
+
+
+def test_zero_stops_after_the_pass_that_left_zero() -> None:
+    backend = ReferenceBackend()
+    left = uploaded(backend, 3)
+    result = backend.run_sequence(repeat=[Step(COUNT_DOWN, [left])], times=9, until=Zero(left))
+    assert (result.passes, result.converged) == (3, True)
+    result = backend.run_sequence(repeat=[Step(COUNT_DOWN, [left])], times=9, until=Zero(left))
+    assert (result.passes, result.converged) == (1, True)
+    backend.upload(left, np.array([300], np.uint32))
+    result = backend.run_sequence(repeat=[Step(COUNT_DOWN, [left])], times=9, until=Zero(left), reads=[left])
+    assert (result.passes, result.converged, words(result.outputs[0])) == (9, False, [291])
+
+
+def test_a_sequence_may_be_repeated_no_times() -> None:
+    backend = ReferenceBackend()
+    x = uploaded(backend, 1)
+    result = backend.run_sequence(repeat=[Step(increment(), [x])], times=0, reads=[x])
+    assert (words(result.outputs[0]), result.passes) == ([1], 0)
+
+
+def test_a_prepared_sequence_runs_again_on_what_it_left() -> None:
+    backend = ReferenceBackend()
+    a, out = uploaded(backend, 1, 2), backend.allocate(8)
+    copy_back = Program.new(
+        [BufferDecl.read("out", 0, U32), BufferDecl.read_write("a", 1, U32)], 2, [store("a", gid(), load("out", gid()))]
+    )
+    sequence = backend.prepare_sequence([Step(double(), [a, out]), Step(copy_back, [out, a])], reads=[a])
+    room = OutputBuffers.with_sizes([8])
+    for expected in ([2, 4], [4, 8], [8, 16]):
+        assert words(sequence.run(room).outputs[0]) == expected
+        assert room.stats.reused == 1
+
+
+def test_sequences_are_counted() -> None:
+    backend = ReferenceBackend()
+    x = uploaded(backend, 0)
+    before = telemetry.snapshot()
+    backend.run_sequence([Step(increment(), [x])], repeat=[Step(increment(), [x])] * 2, times=3)
+    after = telemetry.snapshot()
+    assert after.sequence_runs == before.sequence_runs + 1
+    assert after.sequence_steps == before.sequence_steps + 7
+    assert after.launches == before.launches + 7
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"times": -1}, "-1 times"),
+        ({"times": 2}, "something to repeat"),
+        ({"until": Unchanged([])}, "something to repeat"),
+    ],
+)
+def test_repetitions_that_mean_nothing_are_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputs, match=message):
+        ReferenceBackend().prepare_sequence(**given)
+
+
+def test_an_illegal_step_is_refused_when_the_sequence_is_prepared() -> None:
+    broken = Program.new([], 1, [store("nothing", 0, 1)])
+    with pytest.raises(InvalidProgram):
+        ReferenceBackend().prepare_sequence([Step(broken, [])])
+
+
+def test_a_backend_without_resident_dispatch_refuses_to_run_one() -> None:
+    with ReferenceBackend().allocate(4) as x, pytest.raises(UnsupportedFeature):
+        ReferenceBackend(resident=False).run_sequence([Step(increment(), [x])])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_failing_step_is_named_and_the_callers_slots_stay(at: int) -> None:
+    backend = RecordingBackend(fail_at=[("dispatch_resident", at)])
+    x = uploaded(backend, 0)
+    room = OutputBuffers()
+    room.store([b"old"])
+    with pytest.raises(DispatchFailed) as caught:
+        backend.run_sequence([Step(increment(), [x])], repeat=[Step(increment(), [x])] * 2, reads=[x], into=room)
+    assert caught.value.__notes__ == [f"in step {at} of the sequence"]
+    assert [bytes(view) for view in room] == [b"old"]
+
+
+def test_a_failing_read_leaves_the_callers_slots() -> None:
+    backend = RecordingBackend(fail_at=[("download", 1)])
+    x, y = uploaded(backend, 1), uploaded(backend, 2)
+    room = OutputBuffers()
+    room.store([b"old", b"too"])
+    with pytest.raises(DispatchFailed, match="download number 1"):
+        backend.run_sequence([Step(increment(), [x])], reads=[x, y], into=room)
+    assert [bytes(view) for view in room] == [b"old", b"too"]
+
+
+def test_steps_keep_their_resources_as_given() -> None:
+    backend = ReferenceBackend()
+    x, y = uploaded(backend, 1), uploaded(backend, 1)
+    resources: Sequence[ResidentBuffer] = [x]
+    sequence = backend.prepare_sequence([Step(increment(), resources)], reads=[x, y])
+    resources[0] = y  # type: ignore[index]
+    assert [words(view) for view in sequence.run().outputs] == [[2], [1]]
