@@ -76,6 +76,7 @@ class _Loop(msgspec.Struct):
     changes_at_break: int
     changes_at_continue: int
     last_jump: int = -1
+    jumped_with: dict[str, None] = {}
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -130,7 +131,8 @@ class Uniformity:
         self.loads: dict[tuple[str, int, int], int] = {}
         self.parked = False
         self.parked_control = GRID
-        self.overwritten: list[tuple[str, int]] = []
+        # What was assigned while somebody is parked: where, the name, and its value before.
+        self.overwritten: list[tuple[int, str, int]] = []
         self.steps: dict[int, Step] = {}
         self.causes: dict[int, int] = {}
 
@@ -270,7 +272,7 @@ class Uniformity:
         if self.loops:
             self.changes.append(name)
         if self.parked:
-            self.overwritten.append((name, self.values[name]))
+            self.overwritten.append((self.statement, name, self.values[name]))
         self.values[name] = value
 
     def _update(self, new: dict[str, int], since: int) -> None:
@@ -278,7 +280,7 @@ class Uniformity:
         if self.loops and self.loops[-1].last_jump >= since:
             self.changes.extend(new)
         if self.parked:
-            self.overwritten.extend((name, self.values[name]) for name in new)
+            self.overwritten.extend((self.statement, name, self.values[name]) for name in new)
         self.values.update(new)
 
     def forget(self, names: Iterable[str]) -> None:
@@ -403,6 +405,7 @@ class Uniformity:
         loop.last_jump = self.statement
         self._feed(loop.control, self._because(self.control, None, "some leave the loop here and others do not"))
         for name, head in self._changed(loop, loop.changes_at_break):
+            loop.jumped_with[name] = None
             if name in loop.header:
                 if name not in loop.exits:
                     loop.exits[name] = self._number([head])
@@ -417,6 +420,7 @@ class Uniformity:
         loop.last_jump = self.statement
         self._feed(loop.control, self._because(self.control, None, "some begin the next pass here and others do not"))
         for name, head in self._changed(loop, loop.changes_at_continue):
+            loop.jumped_with[name] = None
             self._feed(head, self.values[name])
         loop.changes_at_continue = len(self.changes)
         self._go_back(loop)
@@ -442,6 +446,10 @@ class Uniformity:
         self.control = loop.outer_control
         self.here = self._meet(loop.ends) if loop.ends else loop.start
         del self.changes[loop.first_change :]
+        # The outline names at least what a loop assigns: the rest leaves it as it came.
+        for name in [name for name in loop.header if name not in frame.saved and name not in loop.jumped_with]:
+            del loop.header[name]
+            self.values[name] = loop.entry.pop(name)
         self._update(frame.saved | loop.header | loop.exits, self.statement + 1)
         outer = self.frames[-1]
         for name, value in loop.entry.items():
@@ -475,9 +483,12 @@ class Uniformity:
             # The others may have left the pass in which the parked ones wait.
             self._feed(self.loops[-1].control, self.parked_control)
         changed: dict[str, list[int]] = {name: [] for name in skipped}
-        for name, old in self.overwritten:
+        for statement, name, old in reversed(self.overwritten):
+            if statement < first_trap:
+                break
             changed.setdefault(name, []).append(old)
-        self.overwritten.clear()
+        if not others_parked:
+            self.overwritten.clear()
         self.parked = others_parked
         for name, olds in changed.items():
             if name in self.values:
