@@ -83,6 +83,12 @@ def test_stats_stop_at_a_tree_without_end() -> None:
     for _ in range(60):
         block = b.block(block, block)
     assert not Program.new([], 1, [block]).stats().complete
+    wide = b.block(*[b.block(*[b.return_()] * 100_000)] * 100_000)
+    assert not Program.new([], 1, [wide]).stats().complete
+    calls: n.Expr = b.call("f", *[b.gid(0)] * 10_000)
+    for _ in range(5):
+        calls = b.call("f", *[calls] * 10_000)
+    assert not Program.new([], 1, [b.let("x", calls)]).stats().complete
 
 
 def test_literals_take_the_type_beside_them_and_must_fit() -> None:

@@ -451,3 +451,13 @@ def test_the_language_page_names_every_form_and_every_reserved_word() -> None:
             assert f"{form.word}(" in page, form.word
     for word in (*KEYWORDS, *(dtype.label for dtype in DType)):
         assert re.search(rf"\b{word}\b", page), word
+
+
+def test_the_repr_of_a_node_is_short_however_large_the_node_is() -> None:
+    assert repr(b.gid(0) + 1) == "<BinOp gid.x + 1>"
+    assert repr(b.store("a", 0, b.gid(0))) == "<Store a[0] = gid.x>"
+    deep: n.Expr = b.gid(0)
+    for _ in range(5_000):
+        deep = deep + deep
+    assert len(repr(deep)) < 200
+    assert len(repr(b.block(*[b.return_()] * 100_000))) < 200

@@ -55,12 +55,12 @@ def outline(program: Program) -> Outline:
     pending: list[tuple[Iterator[n.Stmt], LoopShape, int]] = [(iter(program.entry), whole, 1)]
     loops = [whole]
     resumed: set[str] = set()
-    transfers = False
+    transfers = traps = False
     statements = nesting = 0
     while pending:
         todo, shape, depth = pending[-1]
         while loops[-1] is not shape:
-            _close(loops)
+            _close(loops, traps)
         for statement in todo:
             statements += 1
             cls = type(statement)
@@ -84,6 +84,8 @@ def outline(program: Program) -> Outline:
                         shape.resumes = True
                 elif cls in _TRANSFERS:
                     transfers = True
+                elif cls is n.Trap:
+                    traps = True
                 continue
             nesting = max(nesting, depth)
             if nesting > MAX_NESTING or statements > MAX_STATEMENTS:
@@ -99,7 +101,7 @@ def outline(program: Program) -> Outline:
         else:
             pending.pop()
     while len(loops) > 1:
-        _close(loops)
+        _close(loops, traps)
     return Outline(statements, nesting, shapes, whole.synchronises_workgroup, transfers, frozenset(resumed))
 
 
@@ -117,8 +119,12 @@ def _assign(shape: LoopShape, name: str) -> None:
     shape.assigned[name] = None
 
 
-def _close(loops: list[LoopShape]) -> None:
-    """Tells the loop around a finished one what happens in it; the larger set of names is kept, not copied."""
+def _close(loops: list[LoopShape], exact: bool) -> None:
+    """Tells the loop around a finished one what happens in it.
+
+    The larger set of names is kept, not copied, so the finished loop seems to assign what the one around it does. That
+    would matter where somebody may be parked, so behind a trap names are ``exact``.
+    """
     inner = loops.pop()
     outer = loops[-1]
     outer.synchronises_workgroup |= inner.synchronises_workgroup
@@ -135,5 +141,8 @@ def _close(loops: list[LoopShape]) -> None:
         for name in names:
             if name in inner.assigned:
                 outer.repeated[name] = None
+    if exact:
+        outer.assigned = outer.assigned | inner.assigned
+        return
     inner.assigned.update(outer.assigned)
     outer.assigned = inner.assigned

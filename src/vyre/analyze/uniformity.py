@@ -76,7 +76,6 @@ class _Loop(msgspec.Struct):
     changes_at_break: int
     changes_at_continue: int
     last_jump: int = -1
-    jumped_with: dict[str, None] = {}
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -405,7 +404,6 @@ class Uniformity:
         loop.last_jump = self.statement
         self._feed(loop.control, self._because(self.control, None, "some leave the loop here and others do not"))
         for name, head in self._changed(loop, loop.changes_at_break):
-            loop.jumped_with[name] = None
             if name in loop.header:
                 if name not in loop.exits:
                     loop.exits[name] = self._number([head])
@@ -420,7 +418,6 @@ class Uniformity:
         loop.last_jump = self.statement
         self._feed(loop.control, self._because(self.control, None, "some begin the next pass here and others do not"))
         for name, head in self._changed(loop, loop.changes_at_continue):
-            loop.jumped_with[name] = None
             self._feed(head, self.values[name])
         loop.changes_at_continue = len(self.changes)
         self._go_back(loop)
@@ -446,10 +443,6 @@ class Uniformity:
         self.control = loop.outer_control
         self.here = self._meet(loop.ends) if loop.ends else loop.start
         del self.changes[loop.first_change :]
-        # The outline names at least what a loop assigns: the rest leaves it as it came.
-        for name in [name for name in loop.header if name not in frame.saved and name not in loop.jumped_with]:
-            del loop.header[name]
-            self.values[name] = loop.entry.pop(name)
         self._update(frame.saved | loop.header | loop.exits, self.statement + 1)
         outer = self.frames[-1]
         for name, value in loop.entry.items():

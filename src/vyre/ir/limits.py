@@ -10,7 +10,7 @@ MAX_NESTING: Final = 64
 MAX_EXPRESSION_DEPTH: Final = 1_024
 MAX_STATEMENTS: Final = 1_000_000
 # Counted as a tree: an expression object used twice counts twice, because each use is evaluated on its own.
-MAX_EXPRESSIONS: Final = 16_000_000
+MAX_EXPRESSIONS: Final = 8_000_000
 MAX_BUFFERS: Final = 1_024
 MAX_NAME_LENGTH: Final = 256
 MAX_PAYLOAD_BYTES: Final = 1 << 20

@@ -55,6 +55,11 @@ class Node(msgspec.Struct, frozen=True, eq=False):
 
         return hash(node_bytes(self))
 
+    def __repr__(self) -> str:
+        from vyre.ir.printer import short_text
+
+        return f"<{type(self).__name__} {short_text(self)}>"
+
 
 class Expr(Node, frozen=True, eq=False):
     """An expression. Python's operators build bigger ones; ``==`` compares, so equality is ``a.eq(b)``."""

@@ -23,7 +23,10 @@ from vyre.semantics.types import DType
 _STEP: Final = "  "
 _DEEPEST: Final = _STEP * (MAX_NESTING + 1)
 # More parts than any legal program has: a few shared subexpressions can stand for more text than fits anywhere.
-_MOST_PARTS: Final = 6 * MAX_EXPRESSIONS + 16 * MAX_STATEMENTS
+_MOST_PARTS: Final = 3 * MAX_EXPRESSIONS + 8 * MAX_STATEMENTS
+
+_SHORT_PARTS: Final = 1_000
+_SHORT_TEXT: Final = 100
 
 _INFIX: Final = {row.name: (row.precedence, f" {row.spelling} ") for row in BINARY.values() if row.is_symbol}
 _PREFIX: Final = {row.name: row.spelling for row in UNARY.values() if row.is_symbol}
@@ -65,9 +68,20 @@ def print_expression(expression: n.Expr) -> str:
     return _write([expression])
 
 
-def _write(pending: list[Any]) -> str:
+def short_text(node: n.Node) -> str:
+    """The beginning of a node's text on one line, however large the node is."""
+    part: Any = node if isinstance(node, n.Expr) else _Lines((node,), "")  # type: ignore[arg-type]
+    try:
+        text = _write([part], _SHORT_PARTS)
+    except InvalidProgram:
+        return "…"
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT_TEXT else line[:_SHORT_TEXT] + "…"
+
+
+def _write(pending: list[Any], most_parts: int | None = None) -> str:
     out: list[str] = []
-    for _ in range(_MOST_PARTS):
+    for _ in range(most_parts or _MOST_PARTS):
         if not pending:
             return "".join(out)
         part = pending.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -234,7 +235,7 @@ def _count(program: Program) -> Stats:
         grid_syncs += sum(type(s) is n.Barrier and s.order is n.MemoryOrder.GRID_SYNC for s in level)
         roots += [root for s in level if (get := OPERANDS[type(s)]) is not None for root in get(s)]
         lists = [body for outer in level if (get_lists := BODIES[type(outer)]) is not None for body in get_lists(outer)]
-        level = [statement for body in lists for statement in body]
+        level = list(islice((statement for body in lists for statement in body), MAX_STATEMENTS + 1))
     expressions = depth = 0
     layer = roots
     seen: list[n.Expr] = []
@@ -242,7 +243,8 @@ def _count(program: Program) -> Stats:
         depth += 1
         expressions += len(layer)
         seen += layer
-        layer = [e for outer in layer if (get := OPERANDS[type(outer)]) is not None for e in get(outer)]
+        below = (e for outer in layer if (get := OPERANDS[type(outer)]) is not None for e in get(outer))
+        layer = list(islice(below, MAX_EXPRESSIONS + 1))
         if len(seen) > _BATCH or not layer:
             kinds.update(map(type, seen))
             dtypes.update([e.dtype for e in seen if type(e) is n.Lit])
@@ -256,7 +258,7 @@ def _count(program: Program) -> Stats:
         kinds=MappingProxyType({cls.__name__: count for cls, count in kinds.items()}),
         dtypes=frozenset(dtypes),
         grid_syncs=grid_syncs,
-        complete=not level and not layer,
+        complete=not (level or layer or statements > MAX_STATEMENTS or expressions > MAX_EXPRESSIONS),
     )
 
 
