@@ -1,14 +1,16 @@
 """The tour: what vyre claims, shown on one program.
 
 The closure of a node in a random graph, to a fixpoint, with barriers over the whole grid inside a loop: checked,
-printed, encoded, run in several orders with the race detector on, and compared with a plain Python search.
+printed, encoded, run in several orders with the race detector on, compared with a plain Python search, and run by
+every route on every backend here.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from random import Random
 from typing import Any, Final
@@ -20,6 +22,10 @@ from rich.table import Table
 
 from vyre import reference
 from vyre.checker import check, render_diagnostic
+from vyre.driver.config import DEFAULT_CONFIG
+from vyre.driver.registry import backend, list_backends
+from vyre.driver.routes import choose_route, dispatch
+from vyre.errors import UnsupportedFeature, WireError
 from vyre.ir.parser import parse
 from vyre.ir.program import Program
 from vyre.ir.wire import decode, encode
@@ -80,6 +86,34 @@ def _claims(program: Program, wrong: Program) -> Iterator[tuple[str, Callable[[]
     yield "the same bytes with invocations in reverse order", lambda: closure(reference.REVERSED)
     yield "the same bytes in a random order", lambda: closure(reference.seeded(1))
     yield "no data races", lambda: not run(reference.IN_ORDER, races=True).races
+    meant = _bytes_of(run(reference.IN_ORDER))
+    for info in list_backends():
+        if info.available:
+            for route in _open_routes(info.name, program, inputs):
+                yield (
+                    f"the same bytes on {info.name}, {route} route",
+                    partial(_same, program, inputs, meant, info.name, route),
+                )
+
+
+def _open_routes(name: str, program: Program, inputs: dict[str, Any]) -> list[Any]:
+    """The routes by which a backend can run the program."""
+    found = []
+    with backend(name) as device:
+        for route in ("native", "resident", "host"):
+            with suppress(UnsupportedFeature):
+                found.append(choose_route(device, program, list(inputs.values()), DEFAULT_CONFIG, route))
+    return found
+
+
+def _bytes_of(result: reference.Result) -> list[bytes]:
+    return [bytes(result.output_bytes(name)) for name in result.outputs]
+
+
+def _same(program: Program, inputs: dict[str, Any], meant: list[bytes], name: str, route: Any) -> bool:
+    """Whether a backend gives those bytes, in every output."""
+    with backend(name) as device:
+        return [bytes(view) for view in dispatch(device, program, list(inputs.values()), route=route)] == meant
 
 
 def _graph(random: Random) -> tuple[dict[str, Any], Any]:
@@ -109,8 +143,6 @@ def _bitset(nodes: set[int]) -> Any:
 
 
 def _damage_is_noticed(image: bytes) -> bool:
-    from vyre.errors import WireError
-
     damaged = bytearray(image)
     damaged[len(damaged) // 2] ^= 1
     try:
