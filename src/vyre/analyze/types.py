@@ -7,7 +7,7 @@ of the checker's table, and the type is then unknown (None), which silences ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from vyre.errors import InvalidProgram
 from vyre.ir import nodes as n
@@ -15,14 +15,21 @@ from vyre.ir import walk
 from vyre.ir.buffers import Access, BufferDecl
 from vyre.ir.extensions import lookup_extension, lookup_op
 from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NESTING, MAX_PAYLOAD_BYTES
+from vyre.ir.names import nearest_word
 from vyre.ir.nodes import Expr, MemoryOrder
 from vyre.ir.program import Program
 from vyre.semantics.operators import BINARY, REDUCTIONS, UNARY, AtomicOp, Operator
 from vyre.semantics.scalars import from_bits, to_bits
 from vyre.semantics.types import ALL_TYPES, ATOMIC_TYPES, FUSED_TYPES, DType
 
-# Called with a code, the number of the expression in its statement (None: the statement itself), and a sentence.
-Reporter = Callable[[str, int | None, str], None]
+
+class Reporter(Protocol):
+    """Takes a broken rule: its code, the number of the expression in its statement (None: the statement itself), a
+    sentence, and a better fix than the code's own where one is known."""
+
+    def __call__(self, code: str, index: int | None, message: str, fix: str | None = None, /) -> None: ...
+
+
 Type = DType | None
 Stack = list[Type]
 
@@ -137,7 +144,7 @@ class Typer:
         decl = self.buffers.get(buffer)
         if decl is None:
             _must_be(str, buffer)
-            self.report("V052", index, f"buffer '{buffer}' is not declared.")
+            self.report("V052", index, f"buffer '{buffer}' is not declared.", _meant(buffer, self.buffers))
         return decl
 
     def check_readable(self, buffer: str, index: int | None) -> BufferDecl | None:
@@ -162,7 +169,7 @@ class Typer:
     def _check_declared(self, name: str, index: int) -> None:
         if name not in self.variables:
             _must_be(str, name)
-            self.report("V051", index, f"variable '{name}' is not declared here.")
+            self.report("V051", index, f"variable '{name}' is not declared here.", _meant(name, self.variables))
 
     def _check_literal(self, bits: int, dtype: DType, index: int) -> None:
         _must_be(int, bits)
@@ -193,7 +200,8 @@ class Typer:
         elif None in types:
             return
         elif len(set(types)) > 1:
-            self.report("V059", index, f"the operands of '{row.spelling}' are {types[0]} and {types[1]}.")
+            fix = f"cast one of them, as in {types[0]}(...) around the {types[1]}."
+            self.report("V059", index, f"the operands of '{row.spelling}' are {types[0]} and {types[1]}.", fix)
         else:
             self.report("V060", index, f"'{row.spelling}' is not defined for {types[0]}.")
 
@@ -204,6 +212,12 @@ class Typer:
             self.report(code, index, f"'{op}' is not a reduction.")
         elif dtype is not None and dtype not in BINARY[op].types:
             self.report(code, index, f"the reduction '{op}' is not defined for {dtype}.")
+
+
+def _meant(word: str, names: Iterable[str]) -> str | None:
+    """The fix for a name that is close to one that exists."""
+    near = nearest_word(word, names)
+    return None if near is None else f"did you mean '{near}'?"
 
 
 def _must_be(cls: type, value: object) -> None:
@@ -345,7 +359,7 @@ def _opaque(typer: Typer, node: n.OpaqueExpr, _: Stack, index: int) -> Type:
         typer.report("V084", index, f"extension '{node.kind}' expands to itself more than {MAX_NESTING} deep.")
         return None
     # What the expansion breaks is reported at the node that stands for it.
-    inner = Typer(typer.buffers.values(), lambda code, _, message: typer.report(code, index, message))
+    inner = Typer(typer.buffers.values(), lambda code, _, message, fix=None: typer.report(code, index, message, fix))
     inner.variables = typer.variables
     inner.expansions = typer.expansions + 1
     return inner.type_of(expansion)
@@ -390,14 +404,16 @@ _RULES: Final[dict[type, Callable[[Typer, Any, Stack, int], Type]]] = {
 }
 
 
-def _raise(code: str, _: int | None, message: str) -> None:
+def refuse(code: str, _: int | None, message: str, fix: str | None = None) -> None:
+    """The reporter of those who take only legal programs; an index outside (V036) does not make one illegal."""
+    del fix
     if code != "V036":
         raise InvalidProgram(f"{code}: {message}", "check the program with vyre.check before asking for its types.")
 
 
 def type_of(expression: Expr, variables: Mapping[str, DType], buffers: Mapping[str, BufferDecl]) -> DType:
     """The type of a legal expression, given what is in scope; InvalidProgram for any other."""
-    typer = Typer(buffers.values(), _raise)
+    typer = Typer(buffers.values(), refuse)
     typer.variables.update(variables)
     dtype = typer.type_of(expression)
     assert dtype is not None  # an unknown type was reported, and so raised
@@ -406,7 +422,7 @@ def type_of(expression: Expr, variables: Mapping[str, DType], buffers: Mapping[s
 
 def variable_types(program: Program) -> list[DType]:
     """The type of each variable of a legal program, in the order of the lets and loops that declare them."""
-    typer = Typer(program.buffers, _raise)
+    typer = Typer(program.buffers, refuse)
     types: list[DType] = []
     for statement in walk.statements(program.entry):
         match statement:

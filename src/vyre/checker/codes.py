@@ -53,7 +53,7 @@ _ROWS: Final = (
     Rule("V012", "illegal cast", "A bitcast keeps the bits, so both types have the same width.",
          "use a type of the same width, or convert the value with a cast."),
     Rule("V014", "atomic on a type without atomics", "Atomics work on u32, i32, u64 and i64 elements.",
-         "declare the buffer with one of these types."),
+         "declare the buffer as u32, i32, u64 or i64."),
     Rule("V016", "unknown operation", "A call names a registered operation.",
          "register the operation with vyre.ir.extensions.register_op before checking."),
     Rule("V018", "statements nest too deeply", f"Statement lists nest at most {MAX_NESTING} deep.",
@@ -129,7 +129,7 @@ _ROWS: Final = (
     Rule("V078", "illegal output byte range", "A byte range start..stop has start <= stop, lies inside the buffer, and "
          "stands on a buffer that gives an output.", "give a range inside an output buffer, or none."),
     Rule("V079", "illegal element count", f"A buffer has from 0 (sized at run time) to {MAX_ELEMENTS:,} elements.",
-         "choose a count in that range."),
+         f"choose a count from 0 to {MAX_ELEMENTS:,}."),
     Rule("V080", "illegal binding", "A binding is a number from 0 to 2^32 - 1.", "choose a binding from 0."),
     Rule("V081", "illegal literal", "A literal's bits fit its type, and a NaN has the canonical bits.",
          "make literals with vyre.ir.lit(value, dtype)."),
@@ -139,7 +139,8 @@ _ROWS: Final = (
          "use a reduction that the type has."),
     Rule("V084", "unknown or misused extension", "An opaque node names a registered extension, which expands its "
          "payload to an expression or to statements, as the node is one.",
-         "register the extension with vyre.ir.extensions.register_extension before checking."),
+         "register the extension with vyre.ir.extensions.register_extension before checking, and use it as what it "
+         "stands for: OpaqueExpr for an expression, OpaqueStmt for statements."),
     Rule("V085", "payload too large", f"A payload has at most {MAX_PAYLOAD_BYTES:,} bytes.", "make it smaller."),
     Rule("V086", "operands of an atomic", "A load has no value, all others have one; compare_exchange alone has an "
          "expected value.", "give exactly the operands that the atomic takes."),

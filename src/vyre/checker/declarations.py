@@ -35,9 +35,7 @@ def check_declarations(program: Program) -> Iterator[Diagnostic]:
         first = names.setdefault(decl.name, number)
         if first != number:
             note = (Place(buffer=first), "the first buffer of that name")
-            yield diagnostic(
-                "V053", Place(buffer=number), f"another buffer is named '{decl.name}'.", notes=(note,)
-            )
+            yield diagnostic("V053", Place(buffer=number), f"another buffer is named '{decl.name}'.", notes=(note,))
         if decl.role is not Role.SHARED:
             first = bindings.setdefault(decl.binding, number)
             if first != number:

@@ -81,8 +81,8 @@ class Walker:
     def report(self, code: str, message: str, notes: tuple[tuple[Place, str], ...] = ()) -> None:
         self.add(diagnostic(code, Place(self.current), message, notes=notes))
 
-    def report_expression(self, code: str, index: int | None, message: str) -> None:
-        self.add(diagnostic(code, Place(self.current, index), message))
+    def report_expression(self, code: str, index: int | None, message: str, fix: str | None = None) -> None:
+        self.add(diagnostic(code, Place(self.current, index), message, fix))
 
     def run(self) -> None:
         self._open("entry", None, self.program.entry)

@@ -19,9 +19,7 @@ from vyre.ir.program import Program
 from vyre.ir.walk import BODIES, OPERANDS
 
 _CLASSES: Final[tuple[type, ...]] = (*n.EXPRESSION_CLASSES, *n.STATEMENT_CLASSES, BufferDecl)
-_FIELDS: Final[dict[type, tuple[tuple[str, Any], ...]]] = {
-    cls: tuple(get_type_hints(cls).items()) for cls in _CLASSES
-}
+_FIELDS: Final[dict[type, tuple[tuple[str, Any], ...]]] = {cls: tuple(get_type_hints(cls).items()) for cls in _CLASSES}
 
 _SHOWN: Final = (bool, int, float, str, bytes, types.NoneType)
 

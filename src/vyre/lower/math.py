@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from vyre.analyze.types import Typer, variable_types
-from vyre.errors import InvalidProgram
+from vyre.analyze.types import Typer, refuse, variable_types
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import declared_names
@@ -35,7 +34,7 @@ class _Expander:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.names = names_in(program)
-        self.typer = Typer(program.buffers, _refuse)
+        self.typer = Typer(program.buffers, refuse)
         declared = declared_names(walk.statements(program.entry))
         self.typer.variables.update(zip(declared, variable_types(program), strict=True))
 
@@ -84,8 +83,3 @@ def _expression(step: Step, operands: list[n.Expr]) -> n.Expr:
         case _, [left, right]:
             return n.BinOp(step.op, left, right)
     raise TypeError(f"a step of kind '{step.kind}' has {len(operands)} operands")
-
-
-def _refuse(code: str, _: int | None, message: str) -> None:
-    if code != "V036":
-        raise InvalidProgram(f"{code}: {message}", "check the program with vyre.check before expanding its functions.")

@@ -137,4 +137,3 @@ class _Carrier:
         if completion.source != issue.source:
             start = n.Var(self.offsets[tag]) if isinstance(issue, n.AsyncLoad) else lit(0)
             yield n.CopyBytes(issue.source, completion.source, start, completion.source_offset, completion.size)
-
