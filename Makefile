@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types tests test-long docs bench clean
+.PHONY: setup demo test lint types tests test-long docs bench bench-cpu clean
 
 setup:
 	@scripts/setup.sh
@@ -13,8 +13,8 @@ demo: setup
 test: lint types tests
 
 lint: setup
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench scripts
+	$(BIN)/ruff format --check src tests bench scripts
 
 types: setup
 	$(BIN)/mypy
@@ -27,6 +27,10 @@ test-long: setup
 
 docs: setup
 	$(BIN)/python scripts/make_docs.py
+
+bench-cpu: setup
+	$(BIN)/pip install --quiet -e '.[bench]'
+	$(BIN)/python bench/cpu.py
 
 bench: setup
 	$(BIN)/python bench/foundation.py

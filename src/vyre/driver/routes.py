@@ -220,9 +220,7 @@ def _run_resident(
     with allocated(backend, [*sizes, *_state_bytes(plan)]) as buffers:
         held = dict(zip([*own, *_state_keys(plan)], buffers, strict=True))
         uploads = [(held[slot.name, 0], 0, data) for slot, data in zip(binding.inputs, bound.inputs, strict=True)]
-        fills = [
-            (held[slot.name, 0], 0, slot.byte_size, 0) for slot in binding.descriptors if slot.role is Role.OUTPUT
-        ]
+        fills = [(held[slot.name, 0], 0, slot.byte_size, 0) for slot in binding.descriptors if slot.role is Role.OUTPUT]
         backend.upload_many(uploads, fills=fills)
         reads = [_delivered_range(slot, held[slot.name, 0]) for slot in binding.outputs]
         passes, timing, outputs = _run_on_device(backend, plan, binding, held, config, reads)

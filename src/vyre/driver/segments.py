@@ -20,9 +20,9 @@ from vyre.errors import BadInputs, Timeout, TrapRaised
 from vyre.ir.binding import Array
 from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.program import Program
+from vyre.ir.traps import TrapRequest
 from vyre.lower.plan import DONE, GridSyncPlan
 from vyre.lower.state import FIRST_PARKED, Parking
-from vyre.reference import TrapRequest
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -106,9 +106,7 @@ def run_segments(plan: GridSyncPlan, memory: Memory, config: DispatchConfig) -> 
         at = following
 
 
-def _answer_traps(
-    plan: GridSyncPlan, memory: Memory, config: DispatchConfig, following: int
-) -> tuple[int, bool]:
+def _answer_traps(plan: GridSyncPlan, memory: Memory, config: DispatchConfig, following: int) -> tuple[int, bool]:
     """Handles the requests for the next segment; says which that is, and whether somebody still waits then."""
     handlers = config.handlers or {}
     requests = _requests(plan, memory)

@@ -3,7 +3,8 @@
 ``run`` gives the outputs under one schedule; ``explore`` tries several and says whether the result depends on them.
 """
 
-from vyre.reference.machine import MAX_INVOCATIONS, Handler, TrapRequest
+from vyre.ir.traps import Handler, TrapRequest
+from vyre.reference.machine import MAX_INVOCATIONS
 from vyre.reference.races import Access, AccessKind, Race
 from vyre.reference.run import (
     DEFAULT_FUEL,

@@ -18,11 +18,10 @@ Whenever nobody can go on, either all who wait are released or the run ends with
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, NoReturn
 
-import msgspec
 import numpy as np
 
 from vyre.errors import BadInputs, DispatchFailed, FuelExhausted, Timeout, TrapRaised
@@ -31,6 +30,7 @@ from vyre.ir.binding import Array
 from vyre.ir.buffers import Role
 from vyre.ir.launch import Launch
 from vyre.ir.places import Place, describe
+from vyre.ir.traps import Handler, TrapRequest
 from vyre.reference.code import Block, Code, Copy, Point, ResumePoint, Stop, TrapPoint
 from vyre.reference.memory import bytes_of, cells_of, zeros
 from vyre.reference.operations import ACCESSES, MISSES, SELF, Frame, Transfer
@@ -39,17 +39,6 @@ from vyre.reference.schedule import Queue, Schedule
 
 MAX_INVOCATIONS: Final = 1 << 24
 _STEPS_BETWEEN_LOOKS: Final = 100_000
-
-
-class TrapRequest(msgspec.Struct, frozen=True, order=True):
-    """What an invocation asks of the host. Invocations are numbered workgroup by workgroup, x first."""
-
-    invocation: int
-    tag: str
-    address: int
-
-
-Handler = Callable[[Sequence[TrapRequest], dict[str, Array]], None]
 
 
 class Invocation:

@@ -16,9 +16,10 @@ from vyre.ir.extensions import inline_calls
 from vyre.ir.launch import Launch, decide_launch
 from vyre.ir.places import Place
 from vyre.ir.program import Program
+from vyre.ir.traps import Handler
 from vyre.reference.code import Code
 from vyre.reference.compile import compile_program
-from vyre.reference.machine import Handler, Machine
+from vyre.reference.machine import Machine
 from vyre.reference.memory import bytes_of, zeros
 from vyre.reference.races import AccessLog, Race
 from vyre.reference.schedule import IN_ORDER, REVERSED, Schedule, seeded

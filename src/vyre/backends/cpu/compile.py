@@ -1,0 +1,136 @@
+"""How does LLVM IR become machine code? Verified if asked, optimised by a few passes, kept as object code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from functools import cache
+from threading import Lock
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+import msgspec
+
+from vyre.errors import KernelCompileFailed
+
+_LOCK: Final = Lock()
+# Part of what object code is cached by: counts up when other code is made of the same text.
+PIPELINE: Final = 1
+_LARGE_TEXT: Final = 1 << 20
+_PASSES_OF_LARGE: Final = (
+    "add_sroa_pass",
+    "add_instruction_combine_pass",
+    "add_simplify_cfg_pass",
+    "add_new_gvn_pass",
+    "add_instruction_combine_pass",
+    "add_simplify_cfg_pass",
+)
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine code is for: its name, and how many lanes of 32 bits its vectors have."""
+
+    cpu: str
+    features: str
+    width: int
+
+    @property
+    def has_half_conversions(self) -> bool:
+        return "x86" not in llvm.get_process_triple() or "+f16c" in self.features.split(",")
+
+
+@cache
+def this_machine() -> Machine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    width = 16 if features.get("avx512f") and features.get("avx512vl") else 8 if features.get("avx2") else 4
+    return Machine(llvm.get_host_cpu_name(), features.flatten(), width)
+
+
+@cache
+def _target_machine(level: int) -> Any:
+    machine = this_machine()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    # No extra registers are to be saved for vectors of 512 bits: the explicit width is what the emitter chose.
+    features = f"{machine.features},-prefer-256-bit"
+    return target.create_target_machine(
+        cpu=machine.cpu, features=features, opt=level, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def _effort(text: str, optimize: bool) -> int:
+    """How hard to look for good instructions: beyond a size, the time for that grows faster than the program."""
+    return 2 if optimize and len(text) < _LARGE_TEXT else 0
+
+
+def _module(text: str, *, verify: bool, optimize: bool) -> Any:
+    target = _target_machine(_effort(text, optimize))
+    try:
+        module = llvm.parse_assembly(text)
+        if verify:
+            module.verify()
+    except RuntimeError as error:
+        raise KernelCompileFailed("cpu", str(error), text) from None
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(target.target_data)
+    if not optimize:
+        return module
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    # The code is in vectors already, and wide ones: more of them, or more copies, only cost time.
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(target, tuning)
+    if len(text) < _LARGE_TEXT:
+        passes = builder.getModulePassManager()
+    else:
+        passes = llvm.create_new_module_pass_manager()
+        for name in _PASSES_OF_LARGE:
+            getattr(passes, name)()
+    passes.run(module, builder)
+    return module
+
+
+def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
+    """The object code of a module."""
+    with _LOCK:
+        module = _module(text, verify=verify, optimize=optimize)
+        code: bytes = _target_machine(_effort(text, optimize)).emit_object(module)
+        return code
+
+
+def assembly(text: str) -> str:
+    """The machine instructions of a module, for people."""
+    with _LOCK:
+        listing: str = _target_machine(_effort(text, True)).emit_assembly(_module(text, verify=True, optimize=True))
+        return listing
+
+
+class Loaded:
+    """Object code in memory, and the functions in it."""
+
+    def __init__(self, code: bytes) -> None:
+        with _LOCK:
+            empty = llvm.parse_assembly("")
+            self._engine = llvm.create_mcjit_compiler(empty, _new_target_machine())
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        address: int = self._engine.get_function_address(name)
+        return address
+
+
+def _new_target_machine() -> Any:
+    # The engine owns the target machine it is given.
+    machine = this_machine()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", jit=True)
+
+
+KernelFunction: Final = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+
+
+def kernel_function(loaded: Loaded, name: str) -> Callable[[int, int, int], None]:
+    """The kernel as a Python function; Python's lock is not held while it runs."""
+    function: Callable[[int, int, int], None] = KernelFunction(loaded.address(name))
+    return function

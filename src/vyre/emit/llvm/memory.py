@@ -1,0 +1,259 @@
+"""How does a vector of invocations touch memory? In bounds only: a lane that is outside reads zero and writes nothing.
+
+A uniform index is one scalar access, consecutive indices are one masked vector access, and any others are a gather or
+a scatter. Lanes write in their order, so the last one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from vyre.emit.llvm.operators import Lanes
+from vyre.emit.llvm.text import STORED, Code, shaped, spread, suffix
+from vyre.semantics.operators import AtomicOp
+from vyre.semantics.types import DType, Kind
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A buffer as the function sees it: a pointer to its first element and its length in elements (u32)."""
+
+    pointer: str
+    length: str
+    dtype: DType
+    is_shared: bool
+
+
+ZEROS = "@zeros"
+ZEROS_DEFINITION = "@zeros = internal constant [64 x i8] zeroinitializer, align 64"
+
+
+def _element(code: Code, place: Place, index: str, lanes: int) -> str:
+    wide = code.put(f"zext {shaped('i32', lanes)} {index} to {shaped('i64', lanes)}")
+    return code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, {shaped('i64', lanes)} {wide}")
+
+
+def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
+    length = place.length
+    if lanes:
+        length = spread(code, "i32", length, lanes)
+    return code.put(f"icmp ult {shaped('i32', lanes)} {index}, {length}")
+
+
+def any_lane(code: Code, mask: str, lanes: int) -> str:
+    bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    return code.put(f"icmp ne i{lanes} {bits}, 0")
+
+
+def load_uniform(code: Code, place: Place, index: str) -> str:
+    stored = STORED[place.dtype]
+    inside = in_bounds(code, place, index, 0)
+    address = _element(code, place, index, 0)
+    chosen = code.put(f"select i1 {inside}, ptr {address}, ptr {ZEROS}")
+    return Lanes(code, 0).from_memory(place.dtype, code.put(f"load {stored}, ptr {chosen}, align {place.dtype.bytes}"))
+
+
+def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int) -> str:
+    """The elements from ``base`` on, where the mask holds; their indices must not wrap around."""
+    kind = shaped(STORED[place.dtype], lanes)
+    address = _element(code, place, base, 0)
+    return code.intrinsic(
+        "masked.load",
+        kind,
+        [(f"ptr align {place.dtype.bytes}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")],
+        [suffix(STORED[place.dtype], lanes), "p0"],
+    )
+
+
+def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold: bool = False) -> str:
+    """The elements at the indices, as memory holds them."""
+    stored, size = STORED[place.dtype], place.dtype.bytes
+    kind, pointers = shaped(stored, lanes), shaped("ptr", lanes)
+
+    def write(inner: Code, names: list[str]) -> str:
+        local = Place(names[0], "", place.dtype, place.is_shared)
+        address = _element(inner, local, names[1], lanes)
+        arguments = [(f"{pointers} align {size}", address), (shaped("i1", lanes), names[2]), (kind, "zeroinitializer")]
+        return inner.intrinsic("masked.gather", kind, arguments, [suffix(stored, lanes), f"v{lanes}p0"])
+
+    # Machines gather words; what they do lane by lane is kept out of the way.
+    if size >= 4 and not cold:
+        return write(code, [place.pointer, index, mask])
+    arguments = [("ptr", place.pointer), (shaped("i32", lanes), index), (shaped("i1", lanes), mask)]
+    return code.helper(f"gather.{suffix(stored, lanes)}", kind, arguments, write, "nounwind willreturn memory(read)")
+
+
+def store_uniform(code: Code, place: Place, index: str, raw: str) -> None:
+    """Writes one element; the caller has made sure that somebody is there to write it."""
+    done, write = code.label("stored"), code.label("store")
+    code.branch(in_bounds(code, place, index, 0), write, done)
+    code.begin(write)
+    address = _element(code, place, index, 0)
+    code.do(f"store {STORED[place.dtype]} {raw}, ptr {address}, align {place.dtype.bytes}")
+    code.fall(done)
+
+
+def store_consecutive(code: Code, place: Place, base: str, raw: str, mask: str, lanes: int) -> None:
+    kind = shaped(STORED[place.dtype], lanes)
+    address = _element(code, place, base, 0)
+    arguments = [(kind, raw), (f"ptr align {place.dtype.bytes}", address), (shaped("i1", lanes), mask)]
+    code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+
+
+def scatter(code: Code, place: Place, index: str, raw: str, mask: str, lanes: int, *, cold: bool = False) -> None:
+    stored, size = STORED[place.dtype], place.dtype.bytes
+    kind, pointers = shaped(stored, lanes), shaped("ptr", lanes)
+
+    def write(inner: Code, names: list[str]) -> str:
+        local = Place(names[0], "", place.dtype, place.is_shared)
+        address = _element(inner, local, names[1], lanes)
+        arguments = [(kind, names[2]), (f"{pointers} align {size}", address), (shaped("i1", lanes), names[3])]
+        return inner.intrinsic("masked.scatter", "void", arguments, [suffix(stored, lanes), f"v{lanes}p0"])
+
+    if size >= 4 and not cold:
+        write(code, [place.pointer, index, raw, mask])
+        return
+    arguments = [("ptr", place.pointer), (shaped("i32", lanes), index), (kind, raw), (shaped("i1", lanes), mask)]
+    code.helper(f"scatter.{suffix(stored, lanes)}", "void", arguments, write, "nounwind willreturn")
+
+
+def _change_cell(code: Code, op: AtomicOp, place: Place, address: str, value: str, expected: str) -> str:
+    """One atomic change of one cell; the old value."""
+    kind, size = STORED[place.dtype], place.dtype.bytes
+    if op is AtomicOp.COMPARE_EXCHANGE:
+        pair = code.put(f"cmpxchg ptr {address}, {kind} {expected}, {kind} {value} seq_cst seq_cst, align {size}")
+        return code.put(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
+    if op is AtomicOp.LOAD:
+        return code.put(f"load atomic {kind}, ptr {address} seq_cst, align {size}")
+    match op:
+        case AtomicOp.STORE | AtomicOp.EXCHANGE:
+            name = "xchg"
+        case AtomicOp.MIN | AtomicOp.MAX:
+            name = op.value if place.dtype.kind is Kind.SIGNED else f"u{op.value}"
+        case _:
+            name = op.value
+    if not place.is_shared:
+        return code.put(f"atomicrmw {name} ptr {address}, {kind} {value} seq_cst, align {size}")
+    # One thread runs a whole workgroup, so its memory needs no lock.
+    old = code.put(f"load {kind}, ptr {address}, align {size}")
+    new = value if op.operator is None else Lanes(code, 0).binary(op.operator, place.dtype, old, value)
+    code.do(f"store {kind} {new}, ptr {address}, align {size}")
+    return old
+
+
+def _for_each_lane(code: Code, mask: str, lanes: int, write: Callable[[str], None]) -> None:
+    """A loop over the lanes of a mask, in their order; ``write`` is given the lane's number as i64."""
+    bits = f"i{lanes}"
+    left = code.allocate(bits)
+    head, body, done = (code.label(hint) for hint in ("lanes", "lane", "done"))
+    code.do(f"store {bits} {code.put(f'bitcast <{lanes} x i1> {mask} to {bits}')}, ptr {left}")
+    code.fall(head)
+    rest = code.put(f"load {bits}, ptr {left}")
+    code.branch(code.put(f"icmp ne {bits} {rest}, 0"), body, done)
+    code.begin(body)
+    first = code.intrinsic("cttz", bits, [(bits, rest), ("i1", "true")], [bits])
+    write(code.put(f"zext {bits} {first} to i64"))
+    less = code.put(f"sub {bits} {rest}, 1")
+    code.do(f"store {bits} {code.put(f'and {bits} {rest}, {less}')}, ptr {left}")
+    code.go(head)
+    code.begin(done)
+
+
+def _board(code: Code, element: str, vector: str, lanes: int) -> str:
+    """A vector in memory, so that lanes can be picked by number."""
+    kind = shaped(element, lanes)
+    board = code.allocate(kind)
+    code.do(f"store {kind} {vector}, ptr {board}, align 64")
+    return board
+
+
+def _lane(code: Code, element: str, board: str, lane: str) -> str:
+    return code.put(f"load {element}, ptr {code.put(f'getelementptr {element}, ptr {board}, i64 {lane}')}")
+
+
+def change_each(
+    code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, mask: str, lanes: int,
+    *, wanted: bool = True,
+) -> str:  # fmt: skip
+    """An atomic change for each lane of the mask, in order of lanes; the old values if wanted, zero elsewhere."""
+    element = STORED[place.dtype]
+    kind = shaped(element, lanes)
+
+    def write(inner: Code, names: list[str]) -> str:
+        pointer, *vectors, active = names
+        local = Place(pointer, "", place.dtype, place.is_shared)
+        boards = [
+            (each, _board(inner, each, v, lanes)) for each, v in zip(("i32", element, element), vectors, strict=True)
+        ]
+        olds = _board(inner, element, "zeroinitializer", lanes)
+
+        def change(lane: str) -> None:
+            at, one, want = (_lane(inner, each, board, lane) for each, board in boards)
+            old = _change_cell(inner, op, place, _element(inner, local, at, 0), one, want)
+            if wanted:
+                inner.do(f"store {element} {old}, ptr {inner.put(f'getelementptr {element}, ptr {olds}, i64 {lane}')}")
+
+        _for_each_lane(inner, active, lanes, change)
+        return inner.put(f"load {kind}, ptr {olds}, align 64")
+
+    where = "shared" if place.is_shared else "global"
+    arguments = [
+        ("ptr", place.pointer), (shaped("i32", lanes), index), (kind, value), (kind, expected),
+        (shaped("i1", lanes), mask),
+    ]  # fmt: skip
+    name = f"atomic.{op.value}.{place.dtype.label}.{where}.{lanes}{'' if wanted else '.quiet'}"
+    return code.helper(name, kind, arguments, write)
+
+
+def change_once(code: Code, op: AtomicOp, place: Place, index: str, value: str) -> None:
+    """One atomic change by the lanes' combined value, at an index that is in bounds."""
+    _change_cell(code, op, place, _element(code, place, index, 0), value, "")
+
+
+def copy_bytes(
+    code: Code, source: Place, destination: Place, source_offset: str, destination_offset: str, size: str, mask: str,
+    lanes: int,
+) -> None:  # fmt: skip
+    """Copies bytes for each lane of the mask, in order of lanes."""
+    vector = shaped("i32", lanes)
+
+    def write(inner: Code, names: list[str]) -> str:
+        taken, given, taken_bytes, given_bytes, *vectors, active = names
+        boards = [_board(inner, "i32", one, lanes) for one in vectors]
+
+        def both(name: str, a: str, b: str) -> str:
+            return inner.intrinsic(name, "i64", [("i64", a), ("i64", b)], ["i64"])
+
+        def copy(lane: str) -> None:
+            start, place, length = (
+                inner.put(f"zext i32 {_lane(inner, 'i32', board, lane)} to i64") for board in boards
+            )
+            room = both("umin", length, both("usub.sat", given_bytes, place))
+            there = both("umin", room, both("usub.sat", taken_bytes, start))
+            target = inner.put(f"getelementptr i8, ptr {given}, i64 {place}")
+            origin = inner.put(f"getelementptr i8, ptr {taken}, i64 {start}")
+            inner.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {origin}, i64 {there}, i1 false)")
+            behind = inner.put(f"getelementptr i8, ptr {target}, i64 {there}")
+            padding = inner.put(f"sub i64 {room}, {there}")
+            inner.do(f"call void @llvm.memset.p0.i64(ptr {behind}, i8 0, i64 {padding}, i1 false)")
+
+        _for_each_lane(inner, active, lanes, copy)
+        return ""
+
+    code.module.declarations.update(MEMORY_INTRINSICS)
+    lengths = []
+    for place in (source, destination):
+        elements = code.put(f"zext i32 {place.length} to i64")
+        lengths.append(code.put(f"mul i64 {elements}, {place.dtype.bytes}"))
+    arguments = [
+        ("ptr", source.pointer), ("ptr", destination.pointer), ("i64", lengths[0]), ("i64", lengths[1]),
+        (vector, source_offset), (vector, destination_offset), (vector, size), (shaped("i1", lanes), mask),
+    ]  # fmt: skip
+    code.helper(f"copy_bytes.{lanes}", "void", arguments, write)
+
+
+MEMORY_INTRINSICS = {
+    "llvm.memcpy.p0.p0.i64": "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+    "llvm.memset.p0.i64": "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+}

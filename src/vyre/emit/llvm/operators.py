@@ -1,0 +1,468 @@
+"""How is each operator written in LLVM IR, so that it means exactly what ``vyre.semantics`` says?
+
+Every function takes the lanes to write for (0 for a scalar) and the operands' texts, and gives the result's text.
+Values of f16 and bf16 are held as f32 and rounded after each operation that could leave their grid. No operation may
+be undefined for any operand, in any lane: inactive lanes compute too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vyre.emit.llvm.text import ELEMENT, STORED, Code, float_text, literal_text, shaped, splat, spread, suffix
+from vyre.semantics.math import tape
+from vyre.semantics.operators import MATH_FUNCTIONS
+from vyre.semantics.types import DType, Kind
+
+# For each float register: the integer of its width, and in it the bits of infinity and of the NaN that is stored.
+_FLOAT_BITS: Final = {
+    "float": ("i32", 0x7F800000, 0x7FC00000),
+    "double": ("i64", 0x7FF0000000000000, 0x7FF8000000000000),
+}
+_INFINITY: Final = float_text(float("inf"))
+_PURE: Final = "nounwind willreturn memory(none)"
+
+_COMPARE_INTEGER: Final = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_COMPARE_FLOAT: Final = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_PLAIN_INTEGER: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_PLAIN_FLOAT: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+# Unary operators of floats that an intrinsic is; all but the square root give values of the operand's own grid.
+_FLOAT_INTRINSIC: Final = {
+    "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
+}  # fmt: skip
+
+
+class Lanes:
+    """Writes operations for a number of lanes into a function."""
+
+    __slots__ = ("code", "lanes")
+
+    def __init__(self, code: Code, lanes: int) -> None:
+        self.code = code
+        self.lanes = lanes
+
+    def of(self, element: str) -> str:
+        return shaped(element, self.lanes)
+
+    def constant(self, element: str, value: int | str) -> str:
+        return splat(element, str(value), self.lanes)
+
+    def op(self, name: str, element: str, *operands: str) -> str:
+        return self.code.put(f"{name} {self.of(element)} {', '.join(operands)}")
+
+    def convert(self, name: str, source: str, text: str, target: str) -> str:
+        return self.code.put(f"{name} {self.of(source)} {text} to {self.of(target)}")
+
+    def select(self, condition: str, element: str, true: str, false: str) -> str:
+        kind = self.of(element)
+        return self.code.put(f"select {self.of('i1')} {condition}, {kind} {true}, {kind} {false}")
+
+    def intrinsic(self, name: str, element: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()) -> str:
+        kind = self.of(element)
+        arguments = [*((kind, operand) for operand in operands), *extra]
+        return self.code.intrinsic(name, kind, arguments, [suffix(element, self.lanes)])
+
+    def literal(self, bits: int, dtype: DType) -> str:
+        return self.constant(ELEMENT[dtype], literal_text(bits, dtype))
+
+    def binary(self, op: str, dtype: DType, a: str, b: str) -> str:
+        """A binary operator of the table."""
+        if dtype.is_float:
+            return self._float_binary(op, dtype, a, b)
+        element = ELEMENT[dtype]
+        if op in _PLAIN_INTEGER:
+            return self.op(_PLAIN_INTEGER[op], element, a, b)
+        signed = dtype.kind is Kind.SIGNED
+        if op in _COMPARE_INTEGER:
+            prefix = "" if op in ("eq", "ne") else "s" if signed else "u"
+            return self.op(f"icmp {prefix}{op}", element, a, b)
+        return self._integer_binary(op, dtype, element, "s" if signed else "u", a, b)
+
+    def _integer_binary(self, op: str, dtype: DType, element: str, sign: str, a: str, b: str) -> str:
+        match op:
+            case "div" | "mod":
+                return self._divide(op, dtype, a, b)
+            case "shl" | "shr":
+                amount = self.op("and", element, b, self.constant(element, dtype.bits - 1))
+                name = "shl" if op == "shl" else "ashr" if sign == "s" else "lshr"
+                return self.op(name, element, a, amount)
+            case "rotl" | "rotr":
+                return self.intrinsic("fshl" if op == "rotl" else "fshr", element, a, a, b)
+            case "min" | "max":
+                return self.intrinsic(f"{sign}{op}", element, a, b)
+            case "abs_diff":
+                high, low = (self.intrinsic(f"{sign}{which}", element, a, b) for which in ("max", "min"))
+                return self.op("sub", element, high, low)
+            case "sat_add" | "sat_sub":
+                return self.intrinsic(f"{sign}{op[4:]}.sat", element, a, b)
+            case "sat_mul" | "mul_high":
+                return self._wide_multiply(op, dtype, element, sign, a, b)
+            case _:
+                raise KeyError(op)
+
+    def _wide_multiply(self, op: str, dtype: DType, element: str, sign: str, a: str, b: str) -> str:
+        if dtype.bits == 64:
+            return self._multiply_long(op, dtype, sign, a, b)
+        wide, extend = f"i{2 * dtype.bits}", "sext" if sign == "s" else "zext"
+        product = self.op("mul", wide, *(self.convert(extend, element, x, wide) for x in (a, b)))
+        if op == "mul_high":
+            product = self.op("lshr", wide, product, self.constant(wide, dtype.bits))
+            return self.convert("trunc", wide, product, element)
+        for name, bound in (("min", dtype.maximum), ("max", dtype.minimum)):
+            product = self.intrinsic(f"{sign}{name}", wide, product, self.constant(wide, bound))
+        return self.convert("trunc", wide, product, element)
+
+    def _multiply_long(self, op: str, dtype: DType, sign: str, a: str, b: str) -> str:
+        """Products of 64-bit factors from 32-bit halves: LLVM's 128-bit integers do not survive everywhere."""
+        kind = "i64"
+        zero, half, low = (self.constant(kind, value) for value in (0, 32, 0xFFFFFFFF))
+        lows = [self.op("and", kind, x, low) for x in (a, b)]
+        highs = [self.op("lshr", kind, x, half) for x in (a, b)]
+
+        def upper_of(x: str) -> str:
+            return self.op("lshr", kind, x, half)
+
+        cross = self.op("add", kind, self.op("mul", kind, highs[0], lows[1]), upper_of(self.op("mul", kind, *lows)))
+        other = self.op("add", kind, self.op("mul", kind, lows[0], highs[1]), self.op("and", kind, cross, low))
+        upper = self.op(
+            "add", kind, self.op("mul", kind, *highs), self.op("add", kind, upper_of(cross), upper_of(other))
+        )
+        negative = [self.op("icmp slt", kind, x, zero) for x in (a, b)] if sign == "s" else []
+        for is_negative, factor in zip(negative, (b, a), strict=False):
+            # As unsigned, a negative factor is too big by 2**64: take the other factor from the upper half.
+            upper = self.op("sub", kind, upper, self.select(is_negative, kind, factor, zero))
+        if op == "mul_high":
+            return upper
+        product = self.op("mul", kind, a, b)
+        if sign == "u":
+            overflowed = self.op("icmp ne", kind, upper, zero)
+            return self.select(overflowed, kind, self.constant(kind, dtype.maximum), product)
+        extension = self.op("ashr", kind, product, self.constant(kind, 63))
+        overflowed = self.op("icmp ne", kind, upper, extension)
+        limits = (self.constant(kind, bound) for bound in (dtype.minimum, dtype.maximum))
+        bound = self.select(self.op("xor", "i1", *negative), kind, *limits)
+        return self.select(overflowed, kind, bound, product)
+
+    def _divide(self, op: str, dtype: DType, a: str, b: str) -> str:
+        """x/0 is x and MIN/-1 is MIN: both are division by 1, and so are their remainders."""
+        element, sign = ELEMENT[dtype], "s" if dtype.kind is Kind.SIGNED else "u"
+        divisor = _constant_of(b)
+        plain = f"{sign}{'div' if op == 'div' else 'rem'}"
+        if divisor is not None and divisor != 0 and divisor != (1 << dtype.bits) - 1:
+            return self.op(plain, element, a, b)
+        one = self.constant(element, 1)
+        unsafe = self.op("icmp eq", element, b, self.constant(element, 0))
+        if sign == "s":
+            lowest = self.op("icmp eq", element, a, self.constant(element, dtype.minimum))
+            minus = self.op("icmp eq", element, b, self.constant(element, -1))
+            unsafe = self.op("or", "i1", unsafe, self.op("and", "i1", lowest, minus))
+        b = self.select(unsafe, element, one, b)
+        if not self.lanes:
+            return self.op(plain, element, a, b)
+        if dtype.bits == 64:
+            kind = self.of(element)
+
+            def write(inner: Code, names: list[str]) -> str:
+                return inner.put(f"{plain} {kind} {names[0]}, {names[1]}")
+
+            return self.code.helper(
+                f"{plain}.{suffix(element, self.lanes)}", kind, [(kind, a), (kind, b)], write, _PURE
+            )
+        # The quotient of integers so short is at least 2**-32 of itself away from the next one: truncation is exact.
+        real = "double" if dtype.bits == 32 else "float"
+        quotient = self.op("fdiv", real, *(self.convert(f"{sign}itofp", element, x, real) for x in (a, b)))
+        whole = self.convert(f"fpto{sign}i", real, quotient, element)
+        if op == "div":
+            return whole
+        return self.op("sub", element, a, self.op("mul", element, whole, b))
+
+    def divide_by_one(self, op: str, a: str, b: str) -> str:
+        """Division of u32 in every lane by one scalar: a product with its reciprocal, and a correction.
+
+        The product errs by less than the distance to the next quotient, so truncated it is right, or 1 too small.
+        """
+        code, scalar = self.code, Lanes(self.code, 0)
+        b = scalar.select(scalar.op("icmp eq", "i32", b, "0"), "i32", "1", b)
+        divisor = scalar.convert("uitofp", "i32", b, "double")
+        reciprocal = scalar.op("fdiv", "double", float_text(1.0), divisor)
+        product = self.op("fmul", "double", self.convert("uitofp", "i32", a, "double"),
+                          spread(code, "double", reciprocal, self.lanes))  # fmt: skip
+        quotient = self.convert("fptoui", "double", product, "i32")
+        every = spread(code, "i32", b, self.lanes)
+        rest = self.op("sub", "i32", a, self.op("mul", "i32", quotient, every))
+        short = self.op("icmp uge", "i32", rest, every)
+        if op == "div":
+            return self.op("add", "i32", quotient, self.convert("zext", "i1", short, "i32"))
+        return self.select(short, "i32", self.op("sub", "i32", rest, every), rest)
+
+    def _float_binary(self, op: str, dtype: DType, a: str, b: str) -> str:
+        element = ELEMENT[dtype]
+        if op in _COMPARE_FLOAT:
+            return self.op(f"fcmp {_COMPARE_FLOAT[op]}", element, a, b)
+        if op in _PLAIN_FLOAT:
+            return self.rounded(dtype, self.op(_PLAIN_FLOAT[op], element, a, b))
+        if op == "mod":
+            return self._remainder(element, a, b)
+        return self._extreme(op, element, a, b)
+
+    def _extreme(self, op: str, element: str, a: str, b: str) -> str:
+        """The lesser or the greater, but never a NaN if there is a number; -0 is less than +0.
+
+        Written out because LLVM 22 mistakes which operand may be a NaN when it makes ``llvm.minimumnum`` of scalars.
+        """
+        bits = _FLOAT_BITS[element][0]
+        chosen = self.select(self.op(f"fcmp {'olt' if op == 'min' else 'ogt'}", element, a, b), element, a, b)
+        chosen = self.select(self.op("fcmp uno", element, b, b), element, a, chosen)
+        # Equal operands differ at most in the sign of a zero.
+        patterns = (self.reinterpret(element, x, bits) for x in (a, b))
+        joined = self.reinterpret(bits, self.op("or" if op == "min" else "and", bits, *patterns), element)
+        return self.select(self.op("fcmp oeq", element, a, b), element, joined, chosen)
+
+    def _remainder(self, element: str, a: str, b: str) -> str:
+        kind, function = self.of(element), "fmodf" if element == "float" else "fmod"
+        if not self.lanes:
+            return self.code.call(function, kind, [(kind, a), (kind, b)])
+        lanes = self.lanes
+
+        def write(inner: Code, names: list[str]) -> str:
+            result = "poison"
+            for lane in range(lanes):
+                x, y = (inner.put(f"extractelement {kind} {name}, i32 {lane}") for name in names)
+                value = inner.call(function, element, [(element, x), (element, y)])
+                result = inner.put(f"insertelement {kind} {result}, {element} {value}, i32 {lane}")
+            return result
+
+        return self.code.helper(f"{function}.{suffix(element, lanes)}", kind, [(kind, a), (kind, b)], write)
+
+    def unary(self, op: str, dtype: DType, a: str) -> str:
+        """A unary operator of the table."""
+        if dtype.is_float:
+            return self._float_unary(op, dtype, a)
+        element = ELEMENT[dtype]
+        zero = self.constant(element, "false" if dtype is DType.BOOL else 0)
+        match op:
+            case "neg":
+                return self.op("sub", element, zero, a)
+            case "not" | "lnot":
+                return self.op("xor", element, a, self.constant(element, "true" if op == "lnot" else -1))
+            case "popcount":
+                return self.intrinsic("ctpop", element, a)
+            case "clz" | "ctz":
+                return self.intrinsic("ctlz" if op == "clz" else "cttz", element, a, extra=(("i1", "false"),))
+            case "reverse_bits":
+                return self.intrinsic("bitreverse", element, a)
+            case "abs":
+                if dtype.kind is Kind.UNSIGNED:
+                    return a
+                return self.intrinsic("abs", element, a, extra=(("i1", "false"),))
+            case "sign":
+                positive = self.convert("zext", "i1", self.binary("gt", dtype, a, zero), element)
+                if dtype.kind is Kind.UNSIGNED:
+                    return positive
+                negative = self.convert("zext", "i1", self.binary("lt", dtype, a, zero), element)
+                return self.op("sub", element, positive, negative)
+            case _:
+                raise KeyError(op)
+
+    def _float_unary(self, op: str, dtype: DType, a: str) -> str:
+        element = ELEMENT[dtype]
+        if op in MATH_FUNCTIONS:
+            return self._math(op, dtype, a)
+        if op in _FLOAT_INTRINSIC:
+            value = self.intrinsic(_FLOAT_INTRINSIC[op], element, a)
+            return self.rounded(dtype, value) if op == "sqrt" else value
+        zero, one = (self.constant(element, float_text(x)) for x in (0.0, 1.0))
+        match op:
+            case "neg":
+                return self.op("fneg", element, a)
+            case "recip":
+                return self.rounded(dtype, self.op("fdiv", element, one, a))
+            case "sign":
+                below = self.op("fcmp olt", element, a, zero)
+                negative = self.select(below, element, self.constant(element, float_text(-1.0)), a)
+                return self.select(self.op("fcmp ogt", element, a, zero), element, one, negative)
+            case "is_nan":
+                return self.op("fcmp uno", element, a, zero)
+            case "is_inf" | "is_finite":
+                magnitude = self.intrinsic("fabs", element, a)
+                return self.op(f"fcmp {'oeq' if op == 'is_inf' else 'olt'}", element, magnitude,
+                               self.constant(element, _INFINITY))  # fmt: skip
+            case _:
+                raise KeyError(op)
+
+    def _math(self, op: str, dtype: DType, a: str) -> str:
+        kind, lanes = self.of(ELEMENT[dtype]), self.lanes
+
+        def write(inner: Code, names: list[str]) -> str:
+            return Lanes(inner, lanes).run_tape(op, dtype, names[0])
+
+        name = f"math.{op}.{dtype.label}.{suffix(ELEMENT[dtype], lanes)}"
+        return self.code.helper(name, kind, [(kind, a)], write, _PURE)
+
+    def run_tape(self, op: str, dtype: DType, argument: str) -> str:
+        """The steps of a math function's one definition."""
+        values: list[str] = []
+        steps = tape(op, dtype).steps
+        for step in steps:
+            given = [values[position] for position in step.operands]
+            types = [steps[position].dtype for position in step.operands]
+            match step.kind:
+                case "arg":
+                    values.append(argument)
+                case "lit":
+                    values.append(self.literal(step.bits, step.dtype))
+                case "select":
+                    values.append(self.select(given[0], ELEMENT[step.dtype], given[1], given[2]))
+                case "cast":
+                    values.append(self.cast(types[0], step.dtype, given[0]))
+                case "bitcast":
+                    values.append(self.bitcast(types[0], step.dtype, given[0]))
+                case "op" if len(given) == 1:
+                    values.append(self.unary(step.op, types[0], given[0]))
+                case _:
+                    values.append(self.binary(step.op, types[0], given[0], given[1]))
+        return values[-1]
+
+    def fma(self, dtype: DType, a: str, b: str, c: str) -> str:
+        return self.intrinsic("fma", ELEMENT[dtype], a, b, c)
+
+    def rounded(self, dtype: DType, a: str) -> str:
+        """An f32 result, rounded to the nearest f16 or bf16 where the type is one of those."""
+        match dtype:
+            case DType.F16:
+                return self.convert("fpext", "half", self.convert("fptrunc", "float", a, "half"), "float")
+            case DType.BF16:
+                bits = self.reinterpret("float", a, "i32")
+                odd = self.op("and", "i32", self.op("lshr", "i32", bits, self.constant("i32", 16)),
+                              self.constant("i32", 1))  # fmt: skip
+                up = self.op("add", "i32", self.op("add", "i32", bits, self.constant("i32", 0x7FFF)), odd)
+                kept = self.op("and", "i32", up, self.constant("i32", 0xFFFF0000))
+                nearest = self.reinterpret("i32", kept, "float")
+                return self.select(self.op("fcmp uno", "float", a, a), "float", a, nearest)
+            case _:
+                return a
+
+    def _odd_single(self, a: str) -> str:
+        """f64 to f32, keeping in the last bit whether anything was lost, so that rounding again rounds once."""
+        single = self.convert("fptrunc", "double", a, "float")
+        back = self.convert("fpext", "float", single, "double")
+        bits = self.reinterpret("float", single, "i32")
+        away = self.op(
+            "fcmp ogt", "double", self.intrinsic("fabs", "double", back), self.intrinsic("fabs", "double", a)
+        )
+        toward_zero = self.op("sub", "i32", bits, self.convert("zext", "i1", away, "i32"))
+        odd = self.op("or", "i32", toward_zero, self.constant("i32", 1))
+        lost = self.op("fcmp one", "double", back, a)
+        chosen = self.select(lost, "i32", odd, bits)
+        return self.reinterpret("i32", chosen, "float")
+
+    def cast(self, source: DType, target: DType, a: str) -> str:
+        """A conversion: total, rounding at most once."""
+        if source is target:
+            return a
+        held, wanted = ELEMENT[source], ELEMENT[target]
+        if target is DType.BOOL:
+            if source.is_float:
+                return self.op("fcmp une", held, a, self.constant(held, float_text(0.0)))
+            return self.op("icmp ne", held, a, self.constant(held, 0))
+        signed = source.kind is Kind.SIGNED
+        if target.is_integer:
+            if source.is_float:
+                sign = "s" if target.kind is Kind.SIGNED else "u"
+                kinds = (suffix(wanted, self.lanes), suffix(held, self.lanes))
+                return self.code.intrinsic(f"fpto{sign}i.sat", self.of(wanted), [(self.of(held), a)], kinds)
+            if source.bits == target.bits:
+                return a
+            name = "trunc" if target.bits < source.bits else "sext" if signed else "zext"
+            return self.convert(name, held, a, wanted)
+        if source.is_float:
+            return self._float_to_float(source, target, a)
+        to_float = "sitofp" if signed else "uitofp"
+        if target is DType.BF16 and source.bits > 16:
+            return self._integer_to_brain(source, a)
+        return self.rounded(target, self.convert(to_float, held, a, wanted))
+
+    def _float_to_float(self, source: DType, target: DType, a: str) -> str:
+        if source is DType.F64:
+            if target is DType.F32:
+                return self.convert("fptrunc", "double", a, "float")
+            return self.rounded(target, self._odd_single(a))
+        if target is DType.F64:
+            return self.convert("fpext", "float", a, "double")
+        return self.rounded(target, a)
+
+    def _integer_to_brain(self, source: DType, a: str) -> str:
+        element, signed = ELEMENT[source], source.kind is Kind.SIGNED
+        if source.bits == 32:
+            exact = self.convert("sitofp" if signed else "uitofp", element, a, "double")
+            return self.rounded(DType.BF16, self._odd_single(exact))
+        magnitude = self.intrinsic("abs", element, a, extra=(("i1", "false"),)) if signed else a
+        # An integer too long for f64 keeps its upper bits, and in the last of them whether more followed.
+        tail = self.op("and", element, magnitude, self.constant(element, 0xFFFF))
+        some = self.op("icmp ne", element, tail, self.constant(element, 0))
+        sticky = self.op("shl", element, self.convert("zext", "i1", some, element), self.constant(element, 16))
+        long = self.op("or", element, self.op("xor", element, magnitude, tail), sticky)
+        is_short = self.op("icmp ult", element, magnitude, self.constant(element, 1 << 48))
+        short = self.select(is_short, element, magnitude, long)
+        single = self._odd_single(self.convert("uitofp", element, short, "double"))
+        if signed:
+            negative = self.op("icmp slt", element, a, self.constant(element, 0))
+            single = self.select(negative, "float", self.op("fneg", "float", single), single)
+        return self.rounded(DType.BF16, single)
+
+    def canonical_bits(self, dtype: DType, a: str) -> str:
+        """The bits of a float in a register, with the one NaN that is stored.
+
+        LLVM takes all NaNs for one, and would drop a choice between them: only among integers does it stand.
+        """
+        element = ELEMENT[dtype]
+        bits, infinity, nan = _FLOAT_BITS[element]
+        pattern = self.reinterpret(element, a, bits)
+        magnitude = self.op("and", bits, pattern, self.constant(bits, (1 << (int(bits[1:]) - 1)) - 1))
+        is_nan = self.op("icmp ugt", bits, magnitude, self.constant(bits, infinity))
+        return self.select(is_nan, bits, self.constant(bits, nan), pattern)
+
+    def reinterpret(self, source: str, a: str, target: str) -> str:
+        return self.code.put(f"bitcast {self.of(source)} {a} to {self.of(target)}")
+
+    def to_memory(self, dtype: DType, a: str) -> str:
+        """A value as the bits that memory holds."""
+        if dtype is DType.BOOL:
+            return self.convert("zext", "i1", a, "i8")
+        if not dtype.is_float:
+            return a
+        bits = self.canonical_bits(dtype, a)
+        match dtype:
+            case DType.F16:
+                half = self.convert("fptrunc", "float", self.reinterpret("i32", bits, "float"), "half")
+                return self.reinterpret("half", half, "i16")
+            case DType.BF16:
+                return self.convert("trunc", "i32", self.op("lshr", "i32", bits, self.constant("i32", 16)), "i16")
+            case _:
+                return bits
+
+    def from_memory(self, dtype: DType, a: str) -> str:
+        """The value of the bits that memory holds."""
+        match dtype:
+            case DType.BOOL:
+                return self.op("icmp ne", "i8", a, self.constant("i8", 0))
+            case DType.F16:
+                return self.convert("fpext", "half", self.reinterpret("i16", a, "half"), "float")
+            case DType.BF16:
+                bits = self.op("shl", "i32", self.convert("zext", "i16", a, "i32"), self.constant("i32", 16))
+                return self.reinterpret("i32", bits, "float")
+            case DType.F32 | DType.F64:
+                return self.reinterpret(STORED[dtype], a, ELEMENT[dtype])
+            case _:
+                return a
+
+    def bitcast(self, source: DType, target: DType, a: str) -> str:
+        """The same bits as another type of that width; a NaN becomes the canonical one first."""
+        return a if source is DType.BOOL else self.from_memory(target, self.to_memory(source, a))
+
+
+def _constant_of(text: str) -> int | None:
+    """The number that an integer constant's text is; None for everything else."""
+    if text.startswith("splat ("):
+        text = text[text.index(" ", 7) + 1 : -1]
+    return int(text) if text.isdigit() else None

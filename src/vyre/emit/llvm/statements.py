@@ -1,0 +1,384 @@
+"""How are statements written for lanes in lockstep? Uniform control flow as it stands, all other by masks.
+
+A token names the set of lanes that come to a place, as in ``shapes``: a variable that is declared and assigned under
+one token is simply written; under another, the lanes that are not there keep what they had.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.expressions import NONE, Expressions
+from vyre.emit.llvm.phases import Leavings, is_cheap
+from vyre.emit.llvm.shapes import Shapes
+from vyre.emit.llvm.text import ELEMENT, shaped
+from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.semantics.operators import AtomicOp
+from vyre.semantics.reductions import reduction_identity
+from vyre.semantics.scalars import to_bits
+from vyre.semantics.types import DType
+
+_SHORT_LOOP: Final = 4096
+_REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, AtomicOp.XOR, AtomicOp.MIN, AtomicOp.MAX}
+
+
+class Statements(Expressions):
+    """Writes the statements of a run. ``is_somebody`` says that the mask is known not to be empty.
+
+    ``crossing`` are the variables that lie in the workgroup's memory, one of each for its ``chunks``; ``used`` those
+    that somebody reads.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        step: int,
+        chunks: int,
+        shapes: Shapes,
+        leavings: Leavings,
+        crossing: set[str],
+        used: set[str],
+    ) -> None:
+        super().__init__(width, step)
+        self.chunks = chunks
+        self.shapes, self.leavings, self.crossing, self.used = shapes, leavings, crossing, used
+        self.is_somebody, self.token, self.tokens = True, 0, 0
+        self.loops: list[LoopContext] = []
+        self.run_end = ""
+        self.dead: Cell | None = None
+
+    def _list(self, body: n.Body) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: n.Stmt) -> None:
+        match statement:
+            case n.Let(name, value):
+                self._let(name, value)
+            case n.Assign(name, value):
+                self._assign(name, self._evaluate(value))
+            case n.Store(buffer, index, value):
+                self._store(self.places[buffer], self._evaluate(index), self._evaluate(value))
+            case n.If():
+                self._if(statement)
+            case n.Loop():
+                self._loop(statement)
+            case n.While():
+                self._while(statement)
+            case n.Break() | n.Continue():
+                self._leave_loop(statement)
+            case n.Return():
+                self._return()
+            case n.Block(body) | n.Region(body=body):
+                self._list(body)
+            case n.CopyBytes():
+                self._copy(statement)
+            case _:
+                raise TypeError(f"{type(statement).__name__} is not a statement of a kernel")
+
+    def _let(self, name: str, expression: n.Expr) -> None:
+        unused = name not in self.used and name not in self.shapes.assigned
+        if unused and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
+            assert expression.value is not None
+            index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
+            if index.shape is Shape.UNIFORM:
+                self._combined_atomic(expression.op, self.places[expression.buffer], index.text, operand)
+                return
+            self._atomic(expression.op, self.places[expression.buffer], index, None, operand, wanted=False)
+            return
+        value = self._evaluate(expression)
+        if name not in self.shapes.assigned and name not in self.crossing:
+            self.values[name] = value
+            return
+        varying = name in self.shapes.varying or (name not in self.shapes.assigned and value.shape is not Shape.UNIFORM)
+        cell = self.cells.get(name)
+        if cell is None:
+            cell = self._new_cell(name, value.dtype, varying)
+        self.cells[name] = cell = msgspec.structs.replace(cell, token=self.token)
+        self._write(cell, value)
+
+    def _new_cell(self, name: str, dtype: DType, varying: bool) -> Cell:
+        element = ELEMENT[dtype]
+        if name not in self.crossing:
+            pointer = self.code.allocate(shaped(element, self.width if varying else 0))
+            return Cell(dtype, varying, self.token, pointer=pointer)
+        stride = (self.width if varying else 1) * max(dtype.bytes, 4)
+        stride = -(-stride // 64) * 64 if varying else 8
+        return Cell(dtype, varying, self.token, offset=self._reserve(stride * self.chunks), stride=stride)
+
+    def _write(self, cell: Cell, value: Value) -> None:
+        assert cell.dtype is not None
+        kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
+        text = self._vector(value) if cell.varying else value.text
+        self.code.do(f"store {kind} {text}, ptr {self._address(cell)}, align 8")
+
+    def _assign(self, name: str, value: Value) -> None:
+        cell = self.cells[name]
+        if cell.token != self.token and cell.varying:
+            old = self._read(cell)
+            text = self.vector.select(self.mask, ELEMENT[value.dtype], self._vector(value), old.text)
+            value = Value(value.dtype, Shape.VARYING, text)
+        self._write(cell, value)
+
+    def _store(self, place: m.Place, index: Value, value: Value) -> None:
+        code, width = self.code, self.width
+        if index.shape is Shape.UNIFORM and value.shape is Shape.UNIFORM:
+            self.notes["uniform stores"] += 1
+            raw = self.scalar.to_memory(place.dtype, value.text)
+            end = ""
+            if not self.is_somebody:
+                there, end = code.label("somebody"), code.label("end")
+                code.branch(m.any_lane(code, self.mask, width), there, end)
+                code.begin(there)
+            m.store_uniform(code, place, index.text, raw)
+            if end:
+                code.fall(end)
+            return
+        raw = self.vector.to_memory(place.dtype, self._vector(value))
+        vector = self._vector(index)
+        mask = self._and(self.mask, m.in_bounds(code, place, vector, width))
+        if index.shape is not Shape.LINEAR:
+            self.notes["scatters"] += 1
+            m.scatter(code, place, vector, raw, mask, width)
+            return
+        self.notes["linear stores"] += 1
+        if not index.wraps:
+            m.store_consecutive(code, place, index.text, raw, mask, width)
+            return
+        near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
+        self._branch_if_wrapping(index.text, far, near)
+        code.begin(near)
+        m.store_consecutive(code, place, index.text, raw, mask, width)
+        code.go(end)
+        code.begin(far)
+        m.scatter(code, place, vector, raw, mask, width, cold=True)
+        code.fall(end)
+
+    def _combined_atomic(self, op: AtomicOp, place: m.Place, index: str, operand: Value) -> None:
+        """All lanes change one cell and none looks at the old value: one change by the values combined."""
+        code, width, dtype = self.code, self.width, place.dtype
+        combining = "add" if op is AtomicOp.SUB else op.value
+        identity = to_bits(reduction_identity(combining, dtype), dtype)
+        element = ELEMENT[dtype]
+        kind = shaped(element, width)
+        masked = self.vector.select(self.mask, element, self._vector(operand), self.vector.literal(identity, dtype))
+        sign = "" if combining not in ("min", "max") else "s" if dtype.minimum < 0 else "u"
+        total = code.intrinsic(f"vector.reduce.{sign}{combining}", element, [(kind, masked)], [f"v{width}{element}"])
+        change, end = code.label("change"), code.label("end")
+        inside = m.in_bounds(code, place, index, 0)
+        if not self.is_somebody:
+            inside = code.put(f"and i1 {inside}, {m.any_lane(code, self.mask, width)}")
+        code.branch(inside, change, end)
+        code.begin(change)
+        m.change_once(code, op, place, index, total)
+        code.fall(end)
+
+    def _copy(self, statement: n.CopyBytes) -> None:
+        start, place, size = (self._vector(self._evaluate(root)) for root in walk.operands(statement))
+        source, destination = self.places[statement.source], self.places[statement.destination]
+        m.copy_bytes(self.code, source, destination, start, place, size, self.mask, self.width)
+
+    def _if(self, statement: n.If) -> None:
+        code = self.code
+        condition = self._evaluate(statement.condition)
+        mask, somebody, token = self.mask, self.is_somebody, self.token
+        if condition.shape is Shape.UNIFORM:
+            self.notes["uniform branches"] += 1
+            yes, end = code.label("then"), code.label("end")
+            no = code.label("else") if statement.otherwise else end
+            code.branch(condition.text, yes, no)
+            code.begin(yes)
+            self._list(statement.then)
+            if statement.otherwise:
+                code.go(end)
+                code.begin(no)
+                self.mask, self.is_somebody = mask, somebody
+                self._list(statement.otherwise)
+            code.fall(end)
+        else:
+            self.notes["masked branches"] += 1
+            holds = self._vector(condition)
+            sides = [(statement.then, holds)]
+            if statement.otherwise:
+                sides.append((statement.otherwise, self._not(holds)))
+            for body, chosen in sides:
+                self.mask, self.is_somebody, self.token = self._and(mask, chosen), True, self._fresh_token()
+                if is_cheap(body):
+                    self._list(body)
+                    continue
+                yes, end = code.label("then"), code.label("end")
+                code.branch(m.any_lane(code, self.mask, self.width), yes, end)
+                code.begin(yes)
+                self._list(body)
+                code.fall(end)
+            self.token = token
+        self._after(statement, mask, somebody)
+
+    def _open_loop(self, loop: n.Loop | n.While) -> LoopContext:
+        code = self.code
+        context = LoopContext(code.label("latch"), code.label("exit"))
+        if id(loop) in self.shapes.divergent:
+            self.notes["divergent loops"] += 1
+            context.live = self._mask_cell(phased=False)
+            self._store_mask(context.live, self.mask)
+            if any(n.Continue in self.leavings[id(s)] for s in loop.body):
+                context.skipped = self._mask_cell(phased=False)
+        else:
+            self.notes["uniform loops"] += 1
+        return context
+
+    def _enter_pass(self, loop: n.Loop | n.While, context: LoopContext, mask: str, somebody: bool) -> None:
+        """The mask at the head of a pass."""
+        self.mask, self.is_somebody = mask, somebody
+        if context.live:
+            self.mask, self.is_somebody = self._load_mask(context.live), False
+        if n.Return in self.leavings[id(loop)]:
+            self._without_those_gone(self.dead)
+        if context.skipped:
+            self._store_mask(context.skipped, NONE)
+
+    def _go_on(self, context: LoopContext, condition: Value, body: str) -> None:
+        """Ends the head of a pass: goes on where somebody is active and the condition holds for him."""
+        code = self.code
+        if condition.shape is Shape.UNIFORM:
+            going = condition.text
+            if not self.is_somebody:
+                going = code.put(f"and i1 {going}, {m.any_lane(code, self.mask, self.width)}")
+        else:
+            assert context.live is not None
+            self.mask = self._and(self.mask, self._vector(condition))
+            self._store_mask(context.live, self.mask)
+            going = m.any_lane(code, self.mask, self.width)
+        code.branch(going, body, context.exit)
+        code.begin(body)
+        self.is_somebody = True
+
+    def _while(self, loop: n.While) -> None:
+        code, mask, somebody, token = self.code, self.mask, self.is_somebody, self.token
+        head, body = code.label("head"), code.label("body")
+        context = self._open_loop(loop)
+        code.fall(head)
+        self.token = self._token_inside(loop)
+        self._enter_pass(loop, context, mask, somebody)
+        self._go_on(context, self._evaluate(loop.condition), body)
+        self.loops.append(context)
+        self._list(loop.body)
+        self.loops.pop()
+        code.fall(context.latch)
+        self._poll(head)
+        code.begin(context.exit)
+        self.token = token
+        self._after(loop, mask, somebody)
+
+    def _loop(self, loop: n.Loop) -> None:
+        code, mask, somebody, token = self.code, self.mask, self.is_somebody, self.token
+        start, stop = self._evaluate(loop.start), self._evaluate(loop.stop)
+        head, body = code.label("head"), code.label("body")
+        context = self._open_loop(loop)
+        varying = start.shape is not Shape.UNIFORM
+        memory = code.allocate(shaped("i32", self.width if varying else 0))
+        counts = Cell(DType.U32, varying, self.token, pointer=memory)
+        self._write(counts, start)
+        code.fall(head)
+        self.token = self._token_inside(loop)
+        self._enter_pass(loop, context, mask, somebody)
+        counter = self._read(counts)
+        self._go_on(context, self._binary("lt", counter, stop), body)
+        self.values[loop.var] = counter
+        self.loops.append(context)
+        self._list(loop.body)
+        self.loops.pop()
+        code.fall(context.latch)
+        self._write(counts, self._binary("add", self._read(counts), Value(DType.U32, Shape.UNIFORM, "1")))
+        if self._is_short(loop):
+            code.go(head)
+        else:
+            self._poll(head)
+        code.begin(context.exit)
+        self.token = token
+        self._after(loop, mask, somebody)
+
+    def _is_short(self, loop: n.Loop) -> bool:
+        """Whether a loop ends so soon that nobody needs to ask whether to stop it."""
+        match loop.start, loop.stop:
+            case n.Lit(bits=start), n.Lit(bits=stop):
+                nested = any(isinstance(s, (n.Loop, n.While)) for s in walk.statements(loop.body))
+                return stop - start <= _SHORT_LOOP and not nested
+        return False
+
+    def _leave_loop(self, statement: n.Break | n.Continue) -> None:
+        context = self.loops[-1]
+        if context.live and isinstance(statement, n.Break):
+            staying = self._and(self._load_mask(context.live), self._not(self.mask))
+            self._store_mask(context.live, staying)
+            self.mask, self.is_somebody = NONE, False
+            return
+        cell = context.left if isinstance(statement, n.Break) else context.skipped
+        if cell is not None:
+            self._join(cell, self.mask)
+            self.mask, self.is_somebody = NONE, False
+            return
+        self.code.go(context.exit if isinstance(statement, n.Break) else context.latch)
+        self.code.begin(self.code.label("unreachable"))
+
+    def _return(self) -> None:
+        assert self.dead is not None
+        self._join(self.dead, self.mask)
+        if self.token == 0:
+            self.code.go(self.run_end)
+            self.code.begin(self.code.label("unreachable"))
+            return
+        self.mask, self.is_somebody = NONE, False
+
+    def _mask_cell(self, *, phased: bool) -> Cell:
+        if phased:
+            return Cell(None, True, 0, offset=self._reserve(8 * self.chunks), stride=8)
+        return Cell(None, True, 0, pointer=self.code.allocate(shaped("i1", self.width)))
+
+    def _load_mask(self, cell: Cell) -> str:
+        return self.code.put(f"load {shaped('i1', self.width)}, ptr {self._address(cell)}, align 8")
+
+    def _store_mask(self, cell: Cell, mask: str) -> None:
+        self.code.do(f"store {shaped('i1', self.width)} {mask}, ptr {self._address(cell)}, align 8")
+
+    def _join(self, cell: Cell, mask: str) -> None:
+        self._store_mask(cell, self.vector.op("or", "i1", self._load_mask(cell), mask))
+
+    def _without_those_gone(self, *cells: Cell | None) -> None:
+        """Takes those who left from the mask."""
+        for cell in cells:
+            if cell is not None:
+                self.mask = self._and(self.mask, self._not(self._load_mask(cell)))
+                self.is_somebody = False
+
+    def _after(self, statement: n.Stmt, mask: str, somebody: bool) -> None:
+        """The mask behind a statement that some may have left for good."""
+        ways = self.leavings[id(statement)]
+        self.mask, self.is_somebody = mask, somebody
+        if n.Return in ways:
+            self._without_those_gone(self.dead)
+        if self.loops:
+            innermost = self.loops[-1]
+            if n.Break in ways:
+                self._without_those_gone(innermost.left)
+                if innermost.live:
+                    self.mask, self.is_somebody = self._and(self.mask, self._load_mask(innermost.live)), False
+            if n.Continue in ways:
+                self._without_those_gone(innermost.skipped)
+
+    def _fresh_token(self) -> int:
+        self.tokens += 1
+        return self.tokens
+
+    def _token_inside(self, loop: n.Stmt) -> int:
+        return self._fresh_token() if id(loop) in self.shapes.divergent else self.token
+
+    def _poll(self, back: str) -> None:
+        """Goes back to a loop's head, unless the host wants everything to stop."""
+        stop = self.code.put("load atomic i32, ptr %stop monotonic, align 4")
+        self.code.branch(self.code.put(f"icmp eq i32 {stop}, 0"), back, "abort")
