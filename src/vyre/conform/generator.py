@@ -126,9 +126,7 @@ def _buffers(
     return declared
 
 
-def _buffer(
-    random: Random, access: Access, dtype: DType, number: int, invocations: int, group_size: int
-) -> BufferDecl:
+def _buffer(random: Random, access: Access, dtype: DType, number: int, invocations: int, group_size: int) -> BufferDecl:
     name = f"{_NAMES[access]}{number}"
     if access is Access.WORKGROUP:
         return BufferDecl.workgroup(name, dtype, random.randint(1, group_size * 2))

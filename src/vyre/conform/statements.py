@@ -217,9 +217,7 @@ def _loop(state: State) -> list[Stmt] | None:
     return [n.Loop(variable.name, start, stop, inner)]
 
 
-def _loop_body(
-    state: State, level: Level, passes: int, prologue: Callable[[], list[Stmt]] | None = None
-) -> Body:
+def _loop_body(state: State, level: Level, passes: int, prologue: Callable[[], list[Stmt]] | None = None) -> Body:
     level = max(level, state.control)
     state.loops.append(OpenLoop(level, dict(state.uses), state.pins))
     state.repetition *= passes
