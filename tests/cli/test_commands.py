@@ -98,6 +98,15 @@ def test_show_draws_the_plan(vyre: Told) -> None:
     assert out.count("\nprogram ") == 3
 
 
+def test_show_prints_the_code_of_the_processor(vyre: Told) -> None:
+    out, _ = vyre("show", "examples/saxpy.vyre", "--llvm")
+    assert "define " in out
+    out, _ = vyre("show", "examples/saxpy.vyre", "--asm")
+    assert ".text" in out
+    _, err = vyre("show", "examples/reach.vyre", "--asm", code=3)
+    assert "--plan --segments" in err
+
+
 def test_backends_tells_what_can_run_here(vyre: Told) -> None:
     out, _ = vyre("backends")
     assert "reference" in out

@@ -19,7 +19,7 @@ from vyre.cli.files import (
     values_as_text,
     write_outputs,
 )
-from vyre.errors import ParseError, VyreError
+from vyre.errors import ParseError, UnsupportedFeature, VyreError
 from vyre.ir.program import Program
 
 if TYPE_CHECKING:
@@ -215,6 +215,8 @@ def show(
     ] = False,
     grid: Annotated[str | None, typer.Option(help="Workgroups for --plan: X, X,Y or X,Y,Z.")] = None,
     elements: Annotated[int, typer.Option(min=0, help="Elements of run-time sized buffers, for --plan.")] = 1024,
+    llvm: Annotated[bool, typer.Option("--llvm", help="Print the LLVM IR that the cpu backend compiles.")] = False,
+    asm: Annotated[bool, typer.Option("--asm", help="Print the machine code that the cpu backend runs.")] = False,
     wire: Annotated[str | None, typer.Option(help="Write the wire image to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -231,6 +233,10 @@ def show(
         _require_legal(program)
         _show_plan(program, _parse_grid(grid), elements, segments, as_json)
         return
+    if llvm or asm:
+        _require_legal(program)
+        _show_code(program, llvm, asm)
+        return
     facts = _facts(program)
     if as_json:
         print_json({**facts, "text": str(program)})
@@ -239,6 +245,22 @@ def show(
     print()
     for name, value in facts.items():
         print(f"{name:<13} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
+
+
+def _show_code(program: Program, llvm: bool, asm: bool) -> None:
+    from vyre.driver.profile import has_grid_points
+    from vyre.driver.registry import backend
+
+    if has_grid_points(program):
+        raise UnsupportedFeature(
+            "showing the code of a program with grid barriers", "cpu", "show its segments: --plan --segments."
+        )
+    with backend("cpu") as device:
+        pipeline: Any = device.compile(program)
+        if llvm:
+            print(pipeline.llvm())
+        if asm:
+            print(pipeline.asm())
 
 
 def _show_plan(program: Program, grid: tuple[int, ...] | None, elements: int, segments: bool, as_json: bool) -> None:

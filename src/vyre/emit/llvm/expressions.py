@@ -5,9 +5,9 @@ The value of a lane that is not active means nothing, but computing it is always
 
 from __future__ import annotations
 
+from vyre.analyze.shapes import Id
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.operators import Lanes
-from vyre.emit.llvm.shapes import Id
 from vyre.emit.llvm.text import ELEMENT, STORED, Code, Module, shaped, spread
 from vyre.emit.llvm.values import Cell, Shape, Value
 from vyre.ir import nodes as n

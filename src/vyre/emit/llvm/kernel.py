@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.shapes import Id, Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.expressions import ALL, NONE
 from vyre.emit.llvm.phases import Crossing, Run, leavings, runs_of, statements_with_barriers
 from vyre.emit.llvm.prepare import Prepared, prepare
 from vyre.emit.llvm.privates import private_buffers
-from vyre.emit.llvm.shapes import Id, Shapes
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.text import STORED, shaped, spread
 from vyre.emit.llvm.values import LoopContext, Shape, Value

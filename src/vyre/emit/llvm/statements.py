@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.shapes import Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.expressions import NONE, Expressions
 from vyre.emit.llvm.phases import Leavings, is_cheap
-from vyre.emit.llvm.shapes import Shapes
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
 from vyre.ir import nodes as n
