@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cpu_support import backend, difference, run_case
+from vyre import reference
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import object_code
 from vyre.backends.cpu.pool import wanted_threads
@@ -26,7 +27,10 @@ from vyre.driver.cache import DiskCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.sequence import Unchanged
 from vyre.errors import BadInputs, KernelCompileFailed, Timeout
+from vyre.ir import build as b
+from vyre.ir import nodes as n
 from vyre.ir import parse
+from vyre.ir.buffers import BufferDecl
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
@@ -438,3 +442,19 @@ def test_what_the_compiler_refuses_comes_with_its_source() -> None:
 
 def test_an_empty_program_runs() -> None:
     assert backend(16).dispatch(Program.empty(), []) == []
+
+
+def test_a_kernel_too_large_for_the_slower_passes_is_right() -> None:
+    body: list[n.Stmt] = [b.let("acc", b.load("a", b.gid()))]
+    for k in range(2_300):
+        part = b.var(f"v{k}")
+        body.append(b.let(f"v{k}", b.load("x", b.gid() + k) + b.var("acc") * 3))
+        body.append(b.assign("acc", b.var("acc") * 31 + part))
+        body.append(b.store("a", b.gid(), b.var("acc") + part))
+        body.append(b.if_(part < 7, [b.assign("acc", b.var("acc") + 1)]))
+    buffers = [BufferDecl.read_write("a", 0, DType.U32), BufferDecl.read("x", 1, DType.U32)]
+    program = Program.new(buffers, 64, body)
+    assert len(backend(16).kernel(program).kernel.text) > 4 << 20
+    data = np.arange(40, dtype=np.uint32)
+    expected = reference.run(program, [data, data]).outputs["a"]
+    assert words(backend(16).dispatch(program, [data, data])[0]) == expected.tolist()

@@ -15,8 +15,9 @@ from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
 # Part of what object code is cached by: counts up when other code is made of the same text.
-PIPELINE: Final = 1
+PIPELINE: Final = 2
 _LARGE_TEXT: Final = 1 << 20
+_HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
     "add_sroa_pass",
     "add_instruction_combine_pass",
@@ -25,6 +26,8 @@ _PASSES_OF_LARGE: Final = (
     "add_instruction_combine_pass",
     "add_simplify_cfg_pass",
 )
+# Combining and numbering take time that grows faster than the program, and of code in vectors they leave about as much.
+_PASSES_OF_HUGE: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -84,7 +87,7 @@ def _module(text: str, *, verify: bool, optimize: bool) -> Any:
         passes = builder.getModulePassManager()
     else:
         passes = llvm.create_new_module_pass_manager()
-        for name in _PASSES_OF_LARGE:
+        for name in _PASSES_OF_LARGE if len(text) < _HUGE_TEXT else _PASSES_OF_HUGE:
             getattr(passes, name)()
     passes.run(module, builder)
     return module
