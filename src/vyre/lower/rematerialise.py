@@ -1,15 +1,17 @@
 """Which values are computed again behind a cut rather than carried over it?
 
 Those that cost little and cannot have changed: built from literals, ids, lengths, elements of buffers that nobody
-writes, and other such values. The variable of a loop counts as one, because it is carried wherever it is visible.
+writes any more, and other such values. The variable of a loop counts as one, because it is carried wherever it is
+visible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
-from vyre.analyze.effects import written_buffers
+from vyre.analyze.versions import MemoryVersions
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -27,16 +29,15 @@ def recomputable(program: Program, excluded: Iterable[str]) -> dict[str, tuple[n
     """For each variable worth computing again: its declaration, and the variables that have to be there before."""
     changing = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
     changing.update(excluded)
-    # A handler on the host may change any buffer at a resume.
-    constant = set() if program.stats().has(n.Resume) else set(program.buffers_by_name) - written_buffers(program)
+    versions = MemoryVersions(program)
     costs: dict[str, int] = {}
     found: dict[str, tuple[n.Let, frozenset[str]]] = {}
-    for statement in walk.statements(program.entry):
+    for number, statement in enumerate(walk.statements(program.entry)):
         match statement:
             case n.Loop(var):
                 costs[var] = 1
             case n.Let(name, value) if name not in changing:
-                cost = _cost(value, costs, constant)
+                cost = _cost(value, costs, partial(versions.is_final, statement=number))
                 if cost is not None and cost <= _MOST:
                     costs[name] = cost
                     needs = frozenset(e.name for e in walk.postorder(value) if isinstance(e, n.Var))
@@ -44,7 +45,7 @@ def recomputable(program: Program, excluded: Iterable[str]) -> dict[str, tuple[n
     return found
 
 
-def _cost(root: n.Expr, costs: Mapping[str, int], constant: set[str]) -> int | None:
+def _cost(root: n.Expr, costs: Mapping[str, int], is_final: Callable[[str], bool]) -> int | None:
     total = 0
     for node in walk.postorder(root):
         match node:
@@ -54,7 +55,7 @@ def _cost(root: n.Expr, costs: Mapping[str, int], constant: set[str]) -> int | N
                     return None
                 total += cost
             case n.Load(buffer):
-                if buffer not in constant:
+                if not is_final(buffer):
                     return None
                 total += _LOAD
             case n.UnOp(op):
