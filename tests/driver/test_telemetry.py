@@ -59,7 +59,7 @@ def test_resident_buffers_are_counted_even_then() -> None:
 def test_threads_lose_no_count() -> None:
     def count() -> None:
         for _ in range(2000):
-            telemetry.count_launch(1, 2)
+            telemetry.count_launch(1, [memoryview(b"ab")])
 
     threads = [threading.Thread(target=count) for _ in range(8)]
     for thread in threads:

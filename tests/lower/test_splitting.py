@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 import pytest
 
 from everywhere import backend_for, run_everywhere
 from vyre.checker import check
+from vyre.conform import Profile, generate
+from vyre.conform.case import run_on_reference
 from vyre.driver.config import DispatchConfig
 from vyre.driver.segments import HostMemory, run_segments
 from vyre.errors import BadInputs, InvalidProgram, UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import parse, walk
+from vyre.ir.binding import Array
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.build import barrier, block, gid, grid_sync, if_, load, loop, region, store
-from vyre.ir.launch import decide_launch
+from vyre.ir.launch import Launch, decide_launch
 from vyre.ir.limits import MAX_NESTING
 from vyre.ir.program import Program
 from vyre.ir.wire import encode
@@ -232,19 +237,52 @@ def test_a_jump_past_a_resume_is_refused() -> None:
 def test_one_workgroup_cut_at_its_own_barriers_gives_the_same(body: str) -> None:
     text = f"program own(workgroup 4) {{ buffer 0 tile: u32[4] workgroup; buffer 1 out: u32[4] output; {body} }}"
     program = parse(text)
-    plan = plan_grid_sync(program, decide_launch(program, {}), Scope.WORKGROUP)
+    assert (
+        cut_at_own_barriers(program, decide_launch(program, {}), {})["out"].tolist() == run_everywhere(program)["out"]
+    )
+
+
+def cut_at_own_barriers(program: Program, launch: Launch, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What a grid of one workgroup gives when it is cut at every barrier."""
+    plan = plan_grid_sync(program, launch, Scope.WORKGROUP)
     assert not any(segment.program.stats().has_barriers for segment in plan.segments)
+    shared = {decl.name: 900 + k for k, decl in enumerate(program.shared_buffers())}
 
     # The memory of the workgroup lasts; here it does so as a buffer of the host.
     def lasting(program: Program) -> Program:
         return program.with_buffers(
-            BufferDecl.read_write(decl.name, 99, decl.dtype, decl.count) if decl.name == "tile" else decl
+            BufferDecl.read_write(decl.name, shared[decl.name], decl.dtype, decl.count) if decl.name in shared else decl
             for decl in program.buffers
         )
 
     segments = tuple(msgspec.structs.replace(part, program=lasting(part.program)) for part in plan.segments)
     plan = msgspec.structs.replace(plan, segments=segments)
-    own = {"out": np.zeros(4, "<u4"), "tile": np.zeros(4, "<u4")}
-    memory = HostMemory(backend_for("host"), plan, DispatchConfig(grid_override=(1,)), own)
+    own = {
+        decl.name: inputs[decl.name].copy()
+        if decl.role.takes_input
+        else np.zeros(decl.count or launch.counts[decl.name], decl.dtype.storage)
+        for decl in program.buffers
+    }
+    memory = HostMemory(backend_for("host"), plan, DispatchConfig(grid_override=launch.grid), own)
     run_segments(plan, memory, DispatchConfig())
-    assert memory.held["out", 0].tolist() == run_everywhere(program)["out"]
+    return {decl.name: memory.held[decl.name, 0] for decl in program.output_buffers()}
+
+
+def test_generated_workgroups_cut_at_their_own_barriers_give_the_same() -> None:
+    alone = Profile(
+        max_invocations=8, grid_syncs=False, subgroups=False, traps=False, collectives=False, extensions=False,
+        indirect=False, max_nesting=4, expression_depth=2, weights=(("barrier", 12), ("loop", 6), ("while", 6)),
+    )  # fmt: skip
+    compared = 0
+    for seed in range(700):
+        case = generate(seed, 12, alone)
+        counts = {name: len(array) for name, array in case.inputs.items()}
+        launch = decide_launch(case.program, counts, grid=case.grid, elements=case.elements)
+        if launch.grid != (1, 1, 1) or not case.program.stats().has_barriers:
+            continue
+        expected = run_on_reference(case).outputs
+        found = cut_at_own_barriers(case.program, launch, case.inputs)
+        for name, array in expected.items():
+            assert found[name].tobytes() == array.tobytes(), f"seed {seed}: {name}"
+        compared += 1
+    assert compared >= 30

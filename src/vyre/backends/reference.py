@@ -136,7 +136,7 @@ class ReferenceBackend(Backend):
         ran = self._run(plan, memory, config)
         for slot in plan.outputs:
             byte_view(bound[slot.name].handle)[: slot.byte_size] = byte_view(memory[slot.name])
-        count_launch(0, 0)
+        count_launch(0)
         return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
 
     def _run(self, plan: BindingPlan, memory: dict[str, Array], config: DispatchConfig) -> Passes:

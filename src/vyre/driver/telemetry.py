@@ -6,6 +6,7 @@ Counting can be switched off (``disable``, or ``VYRE_TELEMETRY=0``); it then cos
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from threading import Lock
 from typing import Annotated, Final, get_type_hints
 
@@ -69,9 +70,10 @@ def count(**amounts: int) -> None:
                 _counters[name] += amount
 
 
-def count_launch(input_bytes: int, output_bytes: int) -> None:
-    """Counts one launch and the bytes it took and gave."""
+def count_launch(input_bytes: int, outputs: Iterable[memoryview] = ()) -> None:
+    """Counts one launch, the bytes it took and those it gave."""
     if _enabled:
+        output_bytes = sum(map(len, outputs))
         with _lock:
             _counters["launches"] += 1
             _counters["input_bytes"] += input_bytes

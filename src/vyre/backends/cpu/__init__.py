@@ -162,7 +162,7 @@ class CpuBackend(Backend):
             memory[place][: plan.descriptors[place].byte_size] for place in self.prepared_launch(plan, config).outputs
         ]
         ran = self._run(plan, memory, written, config)
-        count_launch(0, 0)
+        count_launch(0)
         return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
 
     def prepare_sequence(
