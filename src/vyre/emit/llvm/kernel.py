@@ -455,6 +455,7 @@ class _Emitter(Statements):
         code.branch(going, body, exit_)
         code.begin(body)
         token, self.token = self.token, self._token_inside(loop)
+        context.token = self.token
         self._phased_list(loop.body)
         self.token = token
         self.phased_loops.pop()

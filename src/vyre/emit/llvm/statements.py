@@ -321,6 +321,11 @@ class Statements(Expressions):
         cell = context.left if isinstance(statement, n.Break) else context.skipped
         if cell is not None:
             self._join(cell, self.mask)
+            if context.token == self.token:
+                # All lanes of the vector that are in the loop leave: what is uniform in it must not go on without them.
+                self.code.go(self.run_end)
+                self.code.begin(self.code.label("unreachable"))
+                return
             self.mask, self.is_somebody = NONE, False
             return
         self.code.go(context.exit if isinstance(statement, n.Break) else context.latch)

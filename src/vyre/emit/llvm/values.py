@@ -44,7 +44,7 @@ class LoopContext(msgspec.Struct):
     """A loop under way. Without masks, all leave it by a jump.
 
     ``live`` are the lanes that are still in a loop of a run, ``left`` those that left a loop with runs inside,
-    ``skipped`` those that have ended their pass.
+    ``skipped`` those that have ended their pass. ``token`` names the lanes in a loop with runs inside.
     """
 
     latch: str
@@ -52,3 +52,4 @@ class LoopContext(msgspec.Struct):
     live: Cell | None = None
     left: Cell | None = None
     skipped: Cell | None = None
+    token: int | None = None
