@@ -72,5 +72,4 @@ def test_barriers_of_the_grid_in_random_control_flow() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(10))
 def test_more_barriers_in_random_control_flow(block: int) -> None:
-    for seed in range(1000 + 500 * block, 1000 + 500 * (block + 1)):
-        same_within_workgroups(seed)
+    assert sum(same_within_workgroups(seed) for seed in range(1000 + 500 * block, 1000 + 500 * (block + 1))) >= 80

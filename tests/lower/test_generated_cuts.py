@@ -103,5 +103,5 @@ def test_the_generated_programs_carry_everything_that_can_be_carried() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(20))
 def test_larger_generated_programs_give_the_same_by_every_route(block: int) -> None:
-    for seed in range(100_000 + 500 * block, 100_000 + 500 * (block + 1)):
-        check_case(seed, 30, LARGE, 0.1 + 0.05 * (seed % 10))
+    seeds = range(100_000 + 500 * block, 100_000 + 500 * (block + 1))
+    assert sum(check_case(seed, 30, LARGE, 0.1 + 0.05 * (seed % 10)) for seed in seeds) >= 250

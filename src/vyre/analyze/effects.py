@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -30,13 +32,17 @@ def buffers_written(node: n.Node) -> tuple[str, ...]:
     return ()
 
 
-def written_buffers(program: Program) -> frozenset[str]:
-    """The buffers that some statement of the program writes."""
+def writes_of_statements(program: Program) -> Iterator[tuple[n.Stmt, set[str]]]:
+    """Each statement in canonical order with the buffers that it writes, by itself or by an atomic in its operands."""
     has_atomics = program.stats().has_atomics
-    written: set[str] = set()
     for statement in walk.statements(program.entry):
-        written.update(buffers_written(statement))
+        written = set(buffers_written(statement))
         for root in walk.operands(statement) if has_atomics else ():
             for node in walk.postorder(root):
                 written.update(buffers_written(node))
-    return frozenset(written)
+        yield statement, written
+
+
+def written_buffers(program: Program) -> frozenset[str]:
+    """The buffers that some statement of the program writes."""
+    return frozenset().union(*(written for _, written in writes_of_statements(program)))

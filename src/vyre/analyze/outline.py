@@ -15,6 +15,15 @@ from vyre.ir.walk import BODIES
 
 COLLECTIVES: Final = (n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)
 GRID_POINTS: Final = frozenset({n.Resume, *COLLECTIVES})
+
+
+def is_grid_point(statement: n.Stmt) -> bool:
+    """Whether the whole grid waits at a statement: a grid barrier, a resume or a collective."""
+    if isinstance(statement, n.Barrier):
+        return statement.order is n.MemoryOrder.GRID_SYNC
+    return type(statement) in GRID_POINTS
+
+
 _TRANSFERS: Final = frozenset({n.AsyncLoad, n.AsyncStore, n.AsyncWait})
 _LOOPS: Final = frozenset({n.Loop, n.While})
 

@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from vyre.analyze.effects import buffers_written
-from vyre.analyze.outline import GRID_POINTS
+from vyre.analyze.effects import writes_of_statements
+from vyre.analyze.outline import is_grid_point
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import Role
@@ -51,7 +51,7 @@ def _stretches(entry: n.Body) -> Iterator[int]:
         body, once = pending[-1]
         for statement in body:
             yield passed
-            if once and (type(statement) in GRID_POINTS or _is_grid_sync(statement)):
+            if once and is_grid_point(statement):
                 passed += 1
             inner = walk.bodies(statement)
             if inner:
@@ -62,10 +62,6 @@ def _stretches(entry: n.Body) -> Iterator[int]:
             pending.pop()
 
 
-def _is_grid_sync(statement: n.Stmt) -> bool:
-    return isinstance(statement, n.Barrier) and statement.order is n.MemoryOrder.GRID_SYNC
-
-
 def _written_stretches(program: Program, stretches: Iterable[int]) -> dict[str, list[int]]:
     """For each buffer that is written, the stretches in which that may happen, in order."""
     found: defaultdict[str, dict[int, None]] = defaultdict(dict)
@@ -73,18 +69,13 @@ def _written_stretches(program: Program, stretches: Iterable[int]) -> dict[str, 
     for statement in walk.statements(program.entry):
         if isinstance(statement, (n.AsyncLoad, n.AsyncStore)):
             destinations[statement.tag].add(statement.destination)
-    has_atomics = program.stats().has_atomics
-    for statement, stretch in zip(walk.statements(program.entry), stretches, strict=True):
-        writes = set(buffers_written(statement))
+    for (statement, writes), stretch in zip(writes_of_statements(program), stretches, strict=True):
         match statement:
             case n.AsyncWait(tag):
                 writes |= destinations[tag]
             case n.Resume():
                 # The host's handler is given every buffer to change.
                 writes |= set(program.buffers_by_name)
-        for root in walk.operands(statement) if has_atomics else ():
-            for node in walk.postorder(root):
-                writes.update(buffers_written(node))
         for buffer in writes:
             found[buffer][stretch] = None
     return {buffer: list(stretches_of) for buffer, stretches_of in found.items()}

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from vyre.analyze.outline import GRID_POINTS
+from vyre.analyze.outline import is_grid_point
 from vyre.errors import InvalidProgram, UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -33,9 +33,7 @@ class Scope(Enum):
 
 def is_cut(statement: n.Stmt, scope: Scope) -> bool:
     """Whether a program is cut at this statement."""
-    if isinstance(statement, n.Barrier):
-        return scope is Scope.WORKGROUP or statement.order is n.MemoryOrder.GRID_SYNC
-    return type(statement) in GRID_POINTS
+    return is_grid_point(statement) or (scope is Scope.WORKGROUP and isinstance(statement, n.Barrier))
 
 
 class Mark(msgspec.Struct, eq=False):
