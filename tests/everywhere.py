@@ -1,4 +1,4 @@
-"""One program by every route and under several schedules: all must give the same bytes."""
+"""One program by every route, under several schedules and on the processor: all must give the same bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cpu_support import sharing_backend
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import routes
 from vyre.driver.config import DispatchConfig
@@ -47,6 +48,10 @@ def run_everywhere(text: str | Program, inputs: Mapping[str, Any] | None = None,
     for route in ROUTES:
         for schedule in SCHEDULES:
             result = run_by(route, program, data, settings, schedule)
+            assert [bytes(view) for view in result.outputs] == [bytes(view) for view in wanted.outputs], route
+            assert (result.passes, result.converged) == (wanted.passes, wanted.converged), route
+        for threads in (1, 2):
+            result = routes.dispatch_timed(sharing_backend(threads), program, data, settings, route=route)
             assert [bytes(view) for view in result.outputs] == [bytes(view) for view in wanted.outputs], route
             assert (result.passes, result.converged) == (wanted.passes, wanted.converged), route
     return {

@@ -59,6 +59,32 @@ class ParseError(VyreError):
         return self.rendered
 
 
+class KernelError(VyreError):
+    """A Python function that is no kernel, or not a legal one; ``rendered`` shows the place in its own file.
+
+    ``line`` and ``column`` count from 1. ``diagnostics`` are the checker's, where it was the checker that refused it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        fix: str,
+        *,
+        line: int = 0,
+        column: int = 0,
+        rendered: str | None = None,
+        diagnostics: Sequence[Diagnostic] = (),
+    ) -> None:
+        super().__init__("kernel", message, fix)
+        self.line = line
+        self.column = column
+        self.rendered = rendered
+        self.diagnostics = tuple(diagnostics)
+
+    def __str__(self) -> str:
+        return super().__str__() if self.rendered is None else self.rendered
+
+
 class WireError(VyreError):
     """Bytes that are not the encoding of a program; ``offset`` is where decoding stopped."""
 

@@ -135,6 +135,18 @@ def test_the_directory_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: 
     assert cache.get(b"huge") is None
 
 
+def test_what_is_there_is_looked_through_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, looks = DiskCache(tmp_path, max_bytes=1 << 20), []
+    files = DiskCache._files
+    monkeypatch.setattr(DiskCache, "_files", lambda self: looks.append(1) or files(self))
+    for number in range(400):
+        cache.put(number.to_bytes(2), bytes(4000))
+    monkeypatch.undo()
+    assert cache.stats().size_bytes <= 1 << 20
+    assert cache.stats().evictions > 100
+    assert len(looks) < 200
+
+
 def test_a_full_disk_is_worked_around_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(tmp_path)
     cache.put(b"old", b"there")

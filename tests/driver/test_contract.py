@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+import cpu_support
 from backends_for_tests import FixedBackend, RecordingBackend, double, increment
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import Backend, DispatchConfig, ForwardingBackend, OutputBuffers, ResidentBuffer, Step, telemetry
+from vyre.driver.profile import BASIC_TYPES
 from vyre.errors import BadInputs, DispatchFailed, InvalidProgram, Timeout, UnsupportedFeature
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.build import gid, grid_sync, let, load, store, var, while_
@@ -97,19 +103,52 @@ def test_what_a_backend_lacks_it_refuses(name: str) -> None:
     assert str(caught.value).rpartition(" Fix: ")[2]
 
 
+class Half(RecordingBackend):
+    """Has every primitive but those that move several buffers at once, fill them, or run on them."""
+
+    upload_many = Backend.upload_many
+    fill = Backend.fill
+    dispatch_resident = Backend.dispatch_resident
+
+
+@pytest.mark.parametrize("name", ["upload_many", "fill", "dispatch_resident"])
+def test_what_a_backend_lacks_is_not_made_of_what_it_has(name: str) -> None:
+    backend = Half()
+    with backend.inner.allocate(4) as resident, pytest.raises(UnsupportedFeature):
+        REFUSALS[name](backend, resident)
+    assert backend.calls == []
+
+
+SAID = {
+    "backend": "fixed", "device": "", "dtypes": BASIC_TYPES, "allows_host_grid_sync_split": True,
+    "timing_quality": "host", "subgroup_size": None, "max_native_int_width": 32, "max_workgroups_per_axis": 1,
+    "max_workgroup_size": (1, 1, 1), "ideal_workgroup": (0, 0, 0),
+}  # fmt: skip
+
+
+def test_a_device_that_has_said_nothing_can_do_as_little_as_possible() -> None:
+    profile = FixedBackend().capabilities
+    for name, value in msgspec.structs.asdict(profile).items():
+        assert value == SAID.get(name, 0), name
+    assert profile.workgroup_invocations == 1
+    assert msgspec.structs.replace(profile, max_workgroup_size=(8, 4, 2)).workgroup_invocations == 64
+
+
+def test_nothing_without_a_grid_point_is_said_to_fit_natively() -> None:
+    backend = ReferenceBackend()
+    assert not backend.grid_sync_fits(increment(), [ONES])
+    assert backend.grid_sync_fits(SHIFTED, [ONES])
+    assert not ReferenceBackend(grid_sync=False).grid_sync_fits(SHIFTED, [ONES])
+
+
 def test_defaults_are_conservative() -> None:
     backend = FixedBackend()
-    profile = backend.capabilities
-    claims = profile.grid_sync, profile.resident, profile.subgroup_ops, profile.float_exact
-    assert not any(claims)
-    assert profile.allows_host_grid_sync_split
-    assert profile.max_workgroup_size == (1, 1, 1)
-    assert profile.workgroup_invocations == 1
-    assert not backend.grid_sync_fits(increment(), [ONES])
+    assert not backend.grid_sync_fits(SHIFTED, [ONES])
     assert backend.cache_stats() is None
     assert backend.metrics() == {}
     assert not backend.device_lost()
     backend.prepare()
+    backend.flush()
     with backend as same:
         assert same is backend
 
@@ -136,6 +175,8 @@ def test_timed_dispatch_tells_time_and_passes() -> None:
     assert (timed.device_ns, timed.passes, timed.converged) == (None, 3, True)
     plain = FixedBackend(b"x").dispatch_timed(double(), [ONES])
     assert (plain.outputs, plain.passes, plain.converged) == ([b"x"], 1, None)
+    assert plain.wall_ns > 0
+    assert (plain.device_ns, plain.enqueue_ns, plain.wait_ns) == (None, None, None)
     unknown = FixedBackend(b"x").dispatch_timed(double(), [ONES], DispatchConfig(fixpoint_iterations=9))
     assert unknown.passes is None
 
@@ -355,20 +396,57 @@ def test_a_run_that_takes_too_long_is_ended() -> None:
     assert words(backend.dispatch(increment(), [ONES], DispatchConfig(timeout_s=60.0))[0]) == [2, 2, 2]
 
 
-def test_many_threads_get_the_same_bytes() -> None:
-    backend = ReferenceBackend()
-    pipeline = backend.compile(increment(50))
-    data = np.arange(100, dtype=np.uint32)
-    expected = bytes(pipeline.dispatch([data], DispatchConfig(fixpoint_iterations=5))[0])
-    results: list[bytes] = []
+THREADED: dict[str, Callable[[], Backend]] = {
+    "native": ReferenceBackend,
+    "resident": lambda: ReferenceBackend(grid_sync=False, poison=0xA5),
+    "host": lambda: ReferenceBackend(grid_sync=False, resident=False),
+    "cpu": lambda: cpu_support.backend(None, 2),
+}
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_many_threads_get_the_same_bytes(name: str) -> None:
+    """Eight begin together with programs that nobody has bound, cut or compiled before."""
+    pipelines = [THREADED[name]().compile(program) for program in (increment(50), SHIFTED.with_name("cold"))]
+    data = np.arange(64, dtype=np.uint32)
+    many = DispatchConfig(fixpoint_iterations=3)
+    wanted = [np.minimum(data + 3, np.maximum(data, 50)).tolist(), [*range(3, 64), 0, 0, 0]]
+    start = threading.Barrier(8)
+    results: list[list[list[int]]] = []
 
     def work() -> None:
-        many = DispatchConfig(fixpoint_iterations=5)
-        results.extend(bytes(pipeline.dispatch([data], many)[0]) for _ in range(3))
+        start.wait()
+        results.extend([words(one.dispatch([data], many)[0]) for one in pipelines] for _ in range(3))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == [expected] * 24
+    assert results == [wanted] * 24
+
+
+COLD = """
+import sys, threading
+import numpy as np
+from pathlib import Path
+from vyre.backends.cpu import CpuBackend
+from vyre.driver.cache import DiskCache
+from vyre.ir import parse
+add = "state[gid.x] = state[gid.x] + 1"
+program = parse(f"program cold(workgroup 4) {{ buffer 0 state: u32[64] readwrite; {add}; grid_sync; {add} }}")
+backend = CpuBackend(threads=2, cache=DiskCache(Path(sys.argv[1])))
+start, results = threading.Barrier(8), []
+def work():
+    start.wait()
+    results.extend(bytes(backend.compile(program).dispatch([np.zeros(64, np.uint32)])[0]) for _ in range(20))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert results == [np.full(64, 2, np.uint32).tobytes()] * 160
+"""
+
+
+def test_a_process_may_begin_with_eight_threads_at_once(tmp_path: Path) -> None:
+    """Nothing is loaded yet, not even the native code that runs launches."""
+    assert subprocess.run([sys.executable, "-c", COLD, str(tmp_path)], timeout=60, check=False).returncode == 0

@@ -29,6 +29,7 @@ def test_small_slots_are_replaced_missing_ones_added_and_others_dropped() -> Non
     slots.store([b"x"])
     assert [bytes(view) for view in slots] == [b"x"]
     assert slots.stats == OutputStats(reused=1)
+    assert slots.capacities == [2]
 
 
 def test_numpy_arrays_can_be_slots() -> None:
@@ -65,13 +66,13 @@ def test_whatever_is_stored_is_what_the_slots_hold(rounds: list[list[bytes]]) ->
 
 def test_a_dispatch_into_slots_is_counted() -> None:
     before = telemetry.snapshot()
-    slots = OutputBuffers.with_sizes([4, 1])
-    FixedBackend(b"\1\2", b"\3\4").dispatch(double(), [bytes([9, 8, 7])], into=slots)
+    slots = OutputBuffers.with_sizes([4, 1, 1])
+    FixedBackend(b"\1\2", b"\3\4", b"").dispatch(double(), [bytes([9, 8, 7])], into=slots)
     after = telemetry.snapshot()
     assert after.launches == before.launches + 1
     assert after.input_bytes == before.input_bytes + 3
     assert after.output_bytes == before.output_bytes + 4
-    assert after.output_slots == before.output_slots + 2
-    assert after.output_slots_reused == before.output_slots_reused + 1
+    assert after.output_slots == before.output_slots + 3
+    assert after.output_slots_reused == before.output_slots_reused + 2
     assert after.output_slots_moved == before.output_slots_moved + 1
     assert after.output_slots_appended == before.output_slots_appended

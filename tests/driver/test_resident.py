@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cpu_support
 from backends_for_tests import RecordingBackend
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import OutputBuffers, ReadRange, ResidentBuffer, telemetry
+from vyre.driver import Backend, OutputBuffers, ReadRange, ResidentBuffer, telemetry
 from vyre.driver.resident import allocated, free_all
 from vyre.errors import BadInputs, DeviceOutOfMemory, DispatchFailed, UnsupportedFeature
 
@@ -199,7 +200,35 @@ def test_a_single_read_can_reuse_a_slot() -> None:
     assert len(view) == 4
 
 
-@pytest.mark.parametrize("asked", [b"bytes", 3, (1, 2)])
+BACKENDS = {"reference": ReferenceBackend, "cpu": cpu_support.backend}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_was_read_into_new_slots_is_no_memory_of_the_device(name: str) -> None:
+    backend: Backend = BACKENDS[name]()
+    with backend.allocate(4) as buffer:
+        backend.upload(buffer, b"1234")
+        for read in (backend.download, lambda b, into: backend.download_many([b], into=into)[0]):
+            slots = OutputBuffers()
+            view = read(buffer, into=slots)
+            backend.fill(buffer, 9)
+            assert bytes(view) == b"1234"
+            slots.store([b"abcd"])
+            assert bytes(backend.download(buffer)) == b"\t\t\t\t"
+            backend.upload(buffer, b"1234")
+
+
+def test_slots_that_were_read_from_one_buffer_share_no_memory() -> None:
+    backend = ReferenceBackend()
+    slots = OutputBuffers()
+    with backend.allocate(12) as buffer:
+        backend.upload(buffer, b"0123456789ab")
+        first, second = backend.download_many([(buffer, 0, 8), (buffer, 4, 8)], into=slots)
+        assert (bytes(first), bytes(second)) == (b"01234567", b"456789ab")
+    assert [bytes(view) for view in slots.store([b"y" * 8, b"z" * 8])] == [b"y" * 8, b"z" * 8]
+
+
+@pytest.mark.parametrize("asked", [b"bytes", 3, (1, 2), (3, 0, 1), ReadRange(b"bytes")])  # type: ignore[arg-type]
 def test_ranges_of_other_things_are_told(asked: object) -> None:
     with pytest.raises(BadInputs, match="no range of a resident buffer"):
         ReferenceBackend().download_many([asked])  # type: ignore[list-item]

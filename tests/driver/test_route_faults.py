@@ -10,8 +10,10 @@ from vyre.backends.reference import ReferenceBackend
 from vyre.driver import routes, telemetry
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import OutputBuffers
+from vyre.driver.resident import allocated
 from vyre.errors import DispatchFailed
 from vyre.ir import parse
+from vyre.ir.program import Program
 
 STRAIGHT = parse("""
 program straight(workgroup 2) {
@@ -72,6 +74,30 @@ def test_a_failure_of_any_call_leaves_nothing_behind(program: object, route: str
             run(faulty, program, route, iterations)
         after = telemetry.snapshot()
         assert (after.resident_buffers, after.resident_bytes) == (before.resident_buffers, before.resident_bytes), call
+
+
+@pytest.mark.parametrize("program", [STRAIGHT, DRIVEN], ids=["straight", "driven"])
+def test_what_is_hidden_beside_the_callers_buffers_is_freed(program: Program) -> None:
+    inner = ReferenceBackend(grid_sync=False, poison=0xA5)
+    config = DispatchConfig(handlers={"ask": lambda _requests, _buffers: None})
+
+    def run_on_own(*fail_at: tuple[str, int]) -> RecordingBackend:
+        backend = RecordingBackend(inner, fail_at)
+        with allocated(inner, [16, 16]) as own:
+            inner.upload(own[0], np.arange(4, dtype="<u4"))
+            before = telemetry.snapshot().resident_bytes
+            try:
+                routes.dispatch_resident_with_grid_sync_split_timed(backend, program, own, config)
+            finally:
+                assert telemetry.snapshot().resident_bytes == before
+                assert not any(buffer.is_freed for buffer in own)
+        return backend
+
+    whole = run_on_own()
+    assert whole.counts["allocate"] == len(whole.freed) > 0
+    for call in [(name, number) for name, count in whole.counts.items() for number in range(count)]:
+        with pytest.raises(DispatchFailed, match=f"injected failure of {call[0]} number {call[1]}"):
+            run_on_own(call)
 
 
 def test_a_failing_free_after_a_failure_is_told_too() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+import cpu_support
 from backends_for_tests import RecordingBackend
 from everywhere import backend_for
 from vyre.backends.reference import ReferenceBackend
@@ -74,6 +75,98 @@ def test_the_whole_sequence_is_repeated_until_nothing_changes(
     assert bytes(result.outputs[0]) == bytes([value, 0, 0, 0])
     assert result.passes == calls // 2
     assert result.converged is (None if iterations is None else iterations == 10)
+
+
+@pytest.mark.parametrize(("iterations", "limit", "calls", "value"), [(None, 99, 2, 2), (3, 99, 6, 6), (10, 3, 6, 3)])
+@pytest.mark.parametrize("route", ["host", "resident"])
+def test_every_route_makes_as_many_launches(
+    route: str, iterations: int | None, limit: int, calls: int, value: int
+) -> None:
+    add = f"if gid.x < len(state) & state[gid.x] < {limit} {{ state[gid.x] = state[gid.x] + 1 }}"
+    program = parse(f"program p(workgroup 4) {{ buffer 0 state: u32[] readwrite; {add}; grid_sync; {add} }}")
+    run = {"host": routes.dispatch_with_grid_sync_split, "resident": routes.dispatch_resident_grid_sync_fixpoint}[route]
+    # What is asked for is done, also where the barrier would be native.
+    backend = RecordingBackend(ReferenceBackend(poison=0xFF))
+    (output,) = run(backend, program, [np.zeros(5, "<u4")], DispatchConfig(fixpoint_iterations=iterations))
+    assert np.frombuffer(output, "<u4").tolist() == [value] * 5
+    assert backend.counts["dispatch" if route == "host" else "dispatch_resident"] == calls
+
+
+def test_parts_written_by_two_segments_are_kept_and_the_rest_is_zero() -> None:
+    text = "program p(workgroup 1) { buffer 0 out: u32[4] output; out[0] = 170; grid_sync; out[2] = 187 }"
+    for route in ("host", "resident"):
+        backend = RecordingBackend(ReferenceBackend(poison=0xFF))
+        config = DispatchConfig(fixpoint_iterations=3)
+        result = routes.dispatch_timed(backend, parse(text), [], config, route=route)  # type: ignore[arg-type]
+        assert np.frombuffer(result.outputs[0], "<u4").tolist() == [170, 0, 187, 0]
+        assert (result.passes, result.converged) == (2, True)
+        assert backend.counts["dispatch" if route == "host" else "dispatch_resident"] == 4
+        assert backend.counts["allocate"] == len(backend.freed) == (route == "resident")
+
+
+def test_segments_hand_memory_on_without_a_copy() -> None:
+    program = parse("""
+    program p(workgroup 1) {
+      buffer 0 a: u32[4] readwrite
+      buffer 1 fixed: u32[4] read
+      a[gid.x] = a[gid.x] + fixed[gid.x]; grid_sync; a[gid.x] = a[gid.x] + 1; grid_sync; a[gid.x] = a[gid.x] + 1
+    }""")
+    taken: list[list[np.ndarray]] = []
+    given: list[memoryview] = []
+
+    class Watching(ReferenceBackend):
+        def dispatch_timed(self, program, inputs, config=None, *, into=None):  # type: ignore[no-untyped-def]
+            result = super().dispatch_timed(program, inputs, config, into=into)
+            taken.append(inputs)
+            given.append(result.outputs[0])
+            return result
+
+    own, fixed = np.arange(4, dtype="<u4"), np.full(4, 9, "<u4")
+    (output,) = routes.dispatch(Watching(**HOST), program, [own, fixed], route="host")
+    assert np.frombuffer(output, "<u4").tolist() == [11, 12, 13, 14]
+    assert own.tolist() == [0, 1, 2, 3]
+    for number, (a, b) in enumerate(taken):
+        assert np.shares_memory(a, own if number == 0 else np.frombuffer(given[number - 1], "<u4"))
+        assert np.shares_memory(b, fixed)
+    assert np.shares_memory(np.frombuffer(output, "<u4"), np.frombuffer(given[2], "<u4"))
+
+
+@pytest.mark.parametrize("backend", [ReferenceBackend(), cpu_support.backend()], ids=lambda one: one.id)
+def test_the_last_results_may_be_the_next_inputs(backend: Backend) -> None:
+    text = "program p(workgroup 1) { buffer 0 a: u32[4] readwrite; buffer 1 b: u32[4] readwrite"
+    slots = OutputBuffers.with_sizes([16, 16])
+    for cut in ("", "grid_sync"):
+        program = parse(f"{text}; a[gid.x] = a[gid.x] + 1; {cut}; b[gid.x] = b[gid.x] + 2 }}")
+        for route in ("host", "resident"):
+            slots.store([np.arange(4, dtype="<u4"), np.arange(10, 14, dtype="<u4")])
+            for _ in range(2):
+                routes.dispatch(backend, program, [slots[1], slots[0]], into=slots, route=route)  # type: ignore[arg-type]
+            assert [np.frombuffer(view, "<u4").tolist() for view in slots] == [[3, 4, 5, 6], [13, 14, 15, 16]]
+
+
+def test_inputs_that_do_not_fit_are_told_before_anything_is_called() -> None:
+    for route in ("host", "resident"):
+        for inputs in ([], [np.zeros(4, "<u4")] * 2, [bytes(7)]):
+            backend = RecordingBackend(ReferenceBackend(grid_sync=False, resident=route == "resident"))
+            with pytest.raises(BadInputs):
+                routes.dispatch(backend, chain(2), inputs, route=route)  # type: ignore[arg-type]
+            assert backend.calls == []
+    backend = RecordingBackend(ReferenceBackend(grid_sync=False))
+    with backend.inner.allocate(16) as state, pytest.raises(BadInputs, match="was given 2"):
+        routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state, state])
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize("results", [[], [bytes(16)] * 2, [bytes(12)]])
+def test_a_backend_that_gives_other_outputs_than_the_program_has_is_told(results: list[bytes]) -> None:
+    class Wrong(CountingBackend):
+        def dispatch(self, *_: object, **__: object) -> list[memoryview]:  # type: ignore[override]
+            return [memoryview(one) for one in results]
+
+    with pytest.raises(DispatchFailed, match="gave outputs of") as caught:
+        routes.dispatch(Wrong(), chain(2), [np.zeros(4, "<u4")], route="host")
+    assert caught.value.code == "wrong-outputs"
+    assert caught.value.__notes__ == ["in segment 0 of 'chain' (start)"]
 
 
 def test_a_converged_input_costs_one_pass() -> None:
@@ -248,8 +341,9 @@ def test_closed_routes_are_refused_by_name() -> None:
         with pytest.raises(UnsupportedFeature):
             routes.dispatch(ReferenceBackend(**HOST), chain(2), [np.zeros(4, "<u4")], route=route)
     config = DispatchConfig(cooperative="require")
-    with pytest.raises(UnsupportedFeature):
-        routes.dispatch(ReferenceBackend(**HOST), chain(2), [np.zeros(4, "<u4")], config)
+    for options in (HOST, {"grid_sync": False}):
+        with pytest.raises(UnsupportedFeature):
+            routes.dispatch(ReferenceBackend(**options), chain(2), [np.zeros(4, "<u4")], config)
     with pytest.raises(BadInputs, match="no route 'fast'"):
         routes.dispatch(ReferenceBackend(), chain(2), [np.zeros(4, "<u4")], route="fast")  # type: ignore[arg-type]
 
@@ -283,6 +377,17 @@ def test_a_loop_that_never_ends_meets_its_timeout() -> None:
         routes.dispatch(backend_for("host"), parse(text), [np.zeros(1, "<u4")], config, route="host")
 
 
+@pytest.mark.parametrize("on", ["reference", "cpu"])
+@pytest.mark.parametrize("segments", [1, 2])
+def test_passes_without_end_meet_the_timeout_of_all_of_them(on: str, segments: int) -> None:
+    config = DispatchConfig(timeout_s=0.05, fixpoint_iterations=10**9)
+    for route in ("native", "resident", "host"):
+        backend = backend_for(route) if on == "reference" else cpu_support.backend()
+        if segments == 1 or route != "native" or backend.capabilities.grid_sync:
+            with pytest.raises(Timeout, match=r"0\.05 s"):
+                routes.dispatch(backend, chain(segments), [np.zeros(4, "<u4")], config, route=route)  # type: ignore[arg-type]
+
+
 def test_overrides_and_limits_are_those_of_the_whole_program() -> None:
     program = parse("""
     program sizes(workgroup 2) {
@@ -298,6 +403,9 @@ def test_overrides_and_limits_are_those_of_the_whole_program() -> None:
         out, trimmed = routes.dispatch(backend_for(route), program, [], config, route=route)
         assert np.frombuffer(out, "<u4").tolist() == [102, 202, 302, 402] * 2
         assert len(trimmed) == 4
+        # What segments hand on is no output, however much it is.
+        enough = config.with_changes(max_output_bytes=36)
+        assert routes.dispatch(backend_for(route), program, [], enough, route=route) == [out, trimmed]
         limited = config.with_changes(max_output_bytes=35)
         with pytest.raises(DispatchFailed, match="max_output_bytes"):
             routes.dispatch(backend_for(route), program, [], limited, route=route)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cpu_support
 from backends_for_tests import RecordingBackend, double, increment
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import (
+    Backend,
     DispatchConfig,
     OutputBuffers,
     ReadRange,
@@ -36,7 +38,13 @@ def words(view: memoryview) -> list[int]:
     return np.frombuffer(view, np.uint32).tolist()
 
 
-def uploaded(backend: ReferenceBackend, *values: int) -> ResidentBuffer:
+@pytest.fixture(params=["reference", "cpu"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """The driver's own way to run a sequence, and a device's."""
+    return ReferenceBackend() if request.param == "reference" else cpu_support.backend()
+
+
+def uploaded(backend: Backend, *values: int) -> ResidentBuffer:
     buffer = backend.allocate(4 * len(values))
     backend.upload(buffer, np.array(values, np.uint32))
     return buffer
@@ -48,8 +56,7 @@ def affine(factor: int, offset: int) -> Program:
     return Program.new([BufferDecl.read_write("x", 0, U32)], 1, body)
 
 
-def test_steps_see_each_others_writes_in_order() -> None:
-    backend = ReferenceBackend()
+def test_steps_see_each_others_writes_in_order(backend: Backend) -> None:
     x = uploaded(backend, 1, 2)
     result = backend.run_sequence(
         [Step(affine(10, 3), [x])],
@@ -106,14 +113,43 @@ def test_timings_of_steps_add_up_and_overrides_are_honoured() -> None:
     assert backend.seen == [((1, 1, 1), None, ""), ((2, 1, 1), None, "kept"), ((9,), (8,), "kept")]
 
 
+def test_every_pass_of_what_is_repeated_adds_its_time() -> None:
+    backend = Clock()
+    x = uploaded(backend, 1)
+    step = Step(increment(), [x])
+    timings = backend.run_sequence([step], repeat=[step] * 2, times=3).timings
+    assert backend.launches == 7
+    assert (timings.device_ns, timings.enqueue_ns, timings.wait_ns) == (7 * 7 + 21, 7 * 3 + 21, 7 * 4 + 21)
+
+
+def test_each_step_is_launched_as_it_says(backend: Backend) -> None:
+    ids = Program.new([BufferDecl.read_write("seen", 0, U32)], 2, [store("seen", gid(), gid() + 1)])
+    steps = {
+        (1, 2, 0, 0, 0, 0): {"grid_override": (1,)},
+        (1, 2, 3, 0, 0, 0): {"grid_override": (1,), "workgroup_override": (3,)},
+        (1, 2, 3, 4, 0, 0): {"config": DispatchConfig(dispatch_elements=3)},
+        (1, 2, 3, 4, 5, 6): {"config": DispatchConfig(grid_override=(1,)), "grid_override": (3,)},
+    }
+    buffers = [uploaded(backend, *[0] * 6) for _ in steps]
+    made = [Step(ids, [buffer], **given) for buffer, given in zip(buffers, steps.values(), strict=True)]
+    outputs = backend.run_sequence(made[:1], repeat=made[1:], times=2, reads=buffers).outputs
+    assert [tuple(words(view)) for view in outputs] == list(steps)
+
+
+def test_reads_come_in_the_callers_order(backend: Backend) -> None:
+    x, y = uploaded(backend, 1, 2, 3), uploaded(backend, 7)
+    steps = [Step(increment(), [x]), Step(increment(), [y])]
+    outputs = backend.run_sequence(steps, reads=[(x, 8, 4), y, (x, 0, 8), (x, 4, 0)]).outputs
+    assert [words(view) for view in outputs] == [[4], [8], [2, 3], []]
+
+
 def test_a_time_that_nobody_measured_makes_the_sum_unknown() -> None:
     parts: Iterable[Timing | TimedResult] = [Timing(1, 2, None, 4), TimedResult([], 10, 20, 30, 40)]
     assert add_timings(parts) == Timing(11, 22, None, 44)
     assert add_timings([]) == Timing(0, 0, 0, 0)
 
 
-def test_unchanged_stops_after_the_pass_that_changed_nothing() -> None:
-    backend = RecordingBackend()
+def test_unchanged_stops_after_the_pass_that_changed_nothing(backend: Backend) -> None:
     x, y = uploaded(backend, 0, 2), uploaded(backend, 0)
     run = lambda times, *watched: backend.run_sequence(  # noqa: E731
         repeat=[Step(increment(3), [x])], times=times, until=Unchanged(watched), reads=[x]
@@ -133,8 +169,7 @@ COUNT_DOWN = Program.new(
 )
 
 
-def test_zero_stops_after_the_pass_that_left_zero() -> None:
-    backend = ReferenceBackend()
+def test_zero_stops_after_the_pass_that_left_zero(backend: Backend) -> None:
     left = uploaded(backend, 3)
     result = backend.run_sequence(repeat=[Step(COUNT_DOWN, [left])], times=9, until=Zero(left))
     assert (result.passes, result.converged) == (3, True)
@@ -145,15 +180,13 @@ def test_zero_stops_after_the_pass_that_left_zero() -> None:
     assert (result.passes, result.converged, words(result.outputs[0])) == (9, False, [291])
 
 
-def test_a_sequence_may_be_repeated_no_times() -> None:
-    backend = ReferenceBackend()
+def test_a_sequence_may_be_repeated_no_times(backend: Backend) -> None:
     x = uploaded(backend, 1)
     result = backend.run_sequence(repeat=[Step(increment(), [x])], times=0, reads=[x])
     assert (words(result.outputs[0]), result.passes) == ([1], 0)
 
 
-def test_a_prepared_sequence_runs_again_on_what_it_left() -> None:
-    backend = ReferenceBackend()
+def test_a_prepared_sequence_runs_again_on_what_it_left(backend: Backend) -> None:
     a, out = uploaded(backend, 1, 2), backend.allocate(8)
     copy_back = Program.new(
         [BufferDecl.read("out", 0, U32), BufferDecl.read_write("a", 1, U32)], 2, [store("a", gid(), load("out", gid()))]
@@ -165,8 +198,7 @@ def test_a_prepared_sequence_runs_again_on_what_it_left() -> None:
         assert room.stats.reused == 1
 
 
-def test_sequences_are_counted() -> None:
-    backend = ReferenceBackend()
+def test_sequences_are_counted(backend: Backend) -> None:
     x = uploaded(backend, 0)
     before = telemetry.snapshot()
     backend.run_sequence([Step(increment(), [x])], repeat=[Step(increment(), [x])] * 2, times=3)
@@ -184,15 +216,39 @@ def test_sequences_are_counted() -> None:
         ({"until": Unchanged([])}, "something to repeat"),
     ],
 )
-def test_repetitions_that_mean_nothing_are_told(given: dict[str, Any], message: str) -> None:
+def test_repetitions_that_mean_nothing_are_told(backend: Backend, given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInputs, match=message):
-        ReferenceBackend().prepare_sequence(**given)
+        backend.prepare_sequence(**given)
 
 
-def test_an_illegal_step_is_refused_when_the_sequence_is_prepared() -> None:
+def test_an_illegal_step_is_refused_when_the_sequence_is_prepared(backend: Backend) -> None:
     broken = Program.new([], 1, [store("nothing", 0, 1)])
     with pytest.raises(InvalidProgram):
-        ReferenceBackend().prepare_sequence([Step(broken, [])])
+        backend.prepare_sequence([Step(broken, [])])
+
+
+@pytest.mark.parametrize("place", ["step", "read", "until"])
+@pytest.mark.parametrize("kind", ["foreign", "freed", "no buffer"])
+def test_buffers_that_are_not_the_backends_are_told(backend: Backend, kind: str, place: str) -> None:
+    x = uploaded(backend, 1)
+    other: Any = uploaded(ReferenceBackend() if kind == "foreign" else backend, 1) if kind != "no buffer" else b"1234"
+    if kind == "freed":
+        backend.free(other)
+    step = Step(increment(), [other if place == "step" else x])
+    until = Unchanged([other]) if place == "until" else None
+    room = OutputBuffers()
+    room.store([b"old"])
+    message = {"foreign": "another backend", "freed": "has been freed", "no buffer": "a bytes is no "}[kind]
+    with pytest.raises(BadInputs, match=message):
+        backend.run_sequence(repeat=[step], until=until, reads=[(other, 0, 4) if place == "read" else x], into=room)
+    assert [bytes(view) for view in room] == [b"old"]
+
+
+@pytest.mark.parametrize(("part", "message"), [({"steps": [3]}, "no step"), ({"until": 3}, "when to stop")])
+def test_parts_that_are_none_of_a_sequence_are_told(backend: Backend, part: Any, message: str) -> None:
+    x = uploaded(backend, 1)
+    with pytest.raises(BadInputs, match=message):
+        backend.prepare_sequence(**{"repeat": [Step(increment(), [x])], **part})
 
 
 def test_a_backend_without_resident_dispatch_refuses_to_run_one() -> None:
@@ -222,8 +278,7 @@ def test_a_failing_read_leaves_the_callers_slots() -> None:
     assert [bytes(view) for view in room] == [b"old", b"too"]
 
 
-def test_steps_keep_their_resources_as_given() -> None:
-    backend = ReferenceBackend()
+def test_steps_keep_their_resources_as_given(backend: Backend) -> None:
     x, y = uploaded(backend, 1), uploaded(backend, 1)
     resources: Sequence[ResidentBuffer] = [x]
     sequence = backend.prepare_sequence([Step(increment(), resources)], reads=[x, y])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from vyre.driver.binding import binder_of
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import Buffer, OutputBuffers
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
@@ -24,6 +25,7 @@ from vyre.driver.resident import ReadRangeLike, ResidentBuffer, download_each_on
 from vyre.driver.sequence import PreparedSequence, SequenceResult, Step, Until, plan_sequence
 from vyre.driver.timing import TimedResult
 from vyre.errors import UnsupportedFeature
+from vyre.ir.binding import Array
 from vyre.ir.program import Program
 
 if TYPE_CHECKING:
@@ -84,9 +86,26 @@ class Backend(ABC):
         """What the device can do; the same object every time, if possible."""
         return DeviceProfile(backend=self.id)
 
+    @property
+    def accepts(self) -> DeviceProfile:
+        """What a program may have: the capabilities, and what the backend does for a device that lacks it."""
+        return self.capabilities
+
     def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
         """Whether this launch, with its grid barriers, can run natively all at once."""
         return False
+
+    def dispatch_in_place(
+        self, program: Program, memory: Sequence[Array], config: DispatchConfig | None = None
+    ) -> None:
+        """Runs the program on the caller's memory, which changes in place: flat aligned arrays, in binding order.
+
+        This one dispatches and copies the results; a backend whose memory is the host's has no need to. Memory that is
+        written overlaps no other: whoever calls this knows. A run that fails may leave what it wrote.
+        """
+        inputs = binder_of(program).inputs_in_place(memory)
+        outputs = self.compile(program, config).dispatch(inputs)
+        binder_of(program).store_in_place(memory, outputs)
 
     def dispatch_timed(
         self,
@@ -128,6 +147,10 @@ class Backend(ABC):
     def free(self, buffer: ResidentBuffer) -> None:
         """Gives the memory back."""
         raise self._lacks("resident buffers")
+
+    def owns(self, buffer: ResidentBuffer) -> bool:
+        """Whether the buffer is this backend's; a wrapper's are those of what it wraps."""
+        return buffer.owner is self
 
     def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
         """Copies host bytes into the buffer from a byte offset on."""

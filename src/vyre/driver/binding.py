@@ -95,6 +95,10 @@ class Binder:
         self.host = sorted((d for d in program.buffers if d.role is not Role.SHARED), key=lambda d: d.binding)
         self._flat = [(decl.dtype.storage, (decl.dtype.bytes,), decl.count) for decl in self.slots]
         self._indirect = indirect_dispatch(program)
+        # Of the buffers by binding, which are inputs, by slot; None if they all are, in this order.
+        places = {decl.name: place for place, decl in enumerate(self.host)}
+        taken = [places[decl.name] for decl in self.slots]
+        self._taken = None if taken == list(range(len(self.host))) else taken
         self._plans: dict[Any, BindingPlan] = {}
 
     def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig, profile: DeviceProfile) -> Bound:
@@ -140,9 +144,7 @@ class Binder:
             for decl, resource in zip(self.host, resources, strict=True)
         }
         grid = None if self._indirect is None else self._resident_grid(backend, resources, self._indirect)
-        plan = self.plan(
-            tuple([counts[decl.name] for decl in self.slots]), config, profile or backend.capabilities, grid
-        )
+        plan = self.plan(tuple([counts[decl.name] for decl in self.slots]), config, profile or backend.accepts, grid)
         for slot, resource in zip(plan.descriptors, resources, strict=True):
             if resource.byte_len < slot.byte_size:
                 raise BadInputs(
@@ -153,6 +155,37 @@ class Binder:
                 )
         _refuse_aliases(plan, resources)
         return plan
+
+    def bind_in_place(self, memory: Sequence[Array], config: DispatchConfig, profile: DeviceProfile) -> BindingPlan:
+        """The plan for a run that changes flat arrays in binding order in place."""
+        counts = self._flat_counts(memory) if self._taken is None and self._indirect is None else None
+        if counts is not None:
+            return self.plan(counts, config, profile)
+        return self.bind(self.inputs_in_place(memory), config, profile).plan
+
+    def inputs_in_place(self, memory: Sequence[Array]) -> Sequence[Array]:
+        """The inputs by slot, of flat arrays in binding order that a run may change; BadInputs if they are not such."""
+        if len(memory) != len(self.host):
+            raise BadInputs(
+                f"'{self.program.name}' has {len(self.host)} host buffers and was given {len(memory)} arrays.",
+                "give one array for each of them, in the order of their bindings.",
+            )
+        inputs = memory if self._taken is None else [memory[place] for place in self._taken]
+        # The strides of an array of one element or none may be any.
+        if self._flat_counts(inputs) is None and not all(map(_is_flat, self.slots, inputs)):
+            raise BadInputs(
+                f"'{self.program.name}' runs in place on flat arrays of its buffers' types, of their counts.",
+                "give NumPy arrays of one axis, in C order, of the storage types, in a list.",
+            )
+        return inputs
+
+    def store_in_place(self, memory: Sequence[Array], outputs: Sequence[memoryview]) -> None:
+        """Puts what a dispatch gave where a run in place would have written it."""
+        places = {decl.name: place for place, decl in enumerate(self.host)}
+        for decl, output in zip(self.program.output_buffers(), outputs, strict=True):
+            raw = memory[places[decl.name]].view(np.uint8)
+            start, stop = decl.output_byte_range or (0, raw.size)
+            raw[start:stop] = np.array(output, np.uint8)
 
     def plan(
         self,
@@ -202,6 +235,16 @@ def binder_of(program: Program) -> Binder:
         check(program).raise_if_invalid()
         binder = kept["_binder"] = Binder(program)
     return binder
+
+
+def _is_flat(decl: BufferDecl, data: object) -> bool:
+    return (
+        isinstance(data, ndarray)
+        and data.dtype == decl.dtype.storage
+        and data.ndim == 1
+        and data.flags.c_contiguous
+        and decl.count in (0, data.size)
+    )
 
 
 def layout_fingerprint(program: Program) -> bytes:

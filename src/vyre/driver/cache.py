@@ -28,6 +28,8 @@ _MAGIC: Final = b"vyre-cache-1\n"
 _DIGEST_BYTES: Final = 32
 _SUFFIX: Final = ".bin"
 _LOCK_SECONDS: Final = 10.0
+# Into how many parts free space is divided: so many processes may each fill one before they look around again.
+_SHARES_OF_SPACE: Final = 16
 DEFAULT_DISK_BYTES: Final = 512 << 20
 
 
@@ -118,6 +120,7 @@ class DiskCache:
         self.directory = default_cache_directory() if directory is None else Path(directory)
         self._max_bytes = max_bytes
         self._lock = Lock()
+        self._room = 0
         self._hits = self._misses = self._evictions = self._corrupt = self._errors = 0
 
     def get(self, key: bytes) -> bytes | None:
@@ -151,7 +154,7 @@ class DiskCache:
             path = self._path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_and_rename(path, data)
-            self._evict()
+            self._make_room(len(data))
             return True
         return False
 
@@ -193,18 +196,30 @@ class DiskCache:
                     found.append((path, path.stat()))
         return found
 
-    def _evict(self) -> None:
-        if sum(status.st_size for _, status in self._files()) <= self._max_bytes:
-            return
+    def _make_room(self, written: int) -> None:
+        """Keeps the directory within its bound; looks at all of it only after writing what it had room for."""
+        with self._lock:
+            self._room -= written
+            if self._room >= 0:
+                return
+        size = sum(status.st_size for _, status in self._files())
+        if size > self._max_bytes:
+            size = self._evict()
+        with self._lock:
+            self._room = (self._max_bytes - size) // _SHARES_OF_SPACE
+
+    def _evict(self) -> int:
+        """Drops the oldest entries until a share of the space is free; gives the bytes that are left."""
         with self._processes_locked():
             files = sorted(self._files(), key=lambda file: file[1].st_mtime_ns)
             size = sum(status.st_size for _, status in files)
             for path, status in files:
-                if size <= self._max_bytes:
+                if size <= self._max_bytes - self._max_bytes // _SHARES_OF_SPACE:
                     break
                 path.unlink(missing_ok=True)
                 size -= status.st_size
                 self._count(evictions=1)
+        return size
 
     @contextmanager
     def _processes_locked(self) -> Iterator[None]:

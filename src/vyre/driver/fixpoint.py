@@ -7,10 +7,12 @@ the first comparison is with the initial state, so an input that has converged c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import msgspec
 
 from vyre.driver import telemetry
+from vyre.errors import Timeout
 
 
 class Passes(msgspec.Struct, frozen=True):
@@ -26,10 +28,12 @@ def run_to_fixpoint(
     iterations: int,
     *,
     compare_single: bool = False,
+    timeout_s: float | None = None,
 ) -> Passes:
     """Runs passes until one changes nothing; ``snapshot`` copies the bytes of every written buffer.
 
-    Where a single pass may run, it is only compared if asked for: every plain dispatch is such a run.
+    Where a single pass may run, it is only compared if asked for: every plain dispatch is such a run. No pass begins
+    after the time for all of them.
     """
     if iterations == 1 and not compare_single:
         run_pass()
@@ -43,15 +47,26 @@ def run_to_fixpoint(
         before = after
         return unchanged
 
-    return run_until(run_pass, is_unchanged, iterations)
+    return run_until(run_pass, is_unchanged, iterations, timeout_s)
 
 
-def run_until(run_pass: Callable[[], object], is_done: Callable[[], bool], limit: int) -> Passes:
+def run_until(
+    run_pass: Callable[[], object], is_done: Callable[[], bool], limit: int, timeout_s: float | None = None
+) -> Passes:
     """Runs passes, at most ``limit``, until ``is_done`` says after one that it was the last."""
     passes, converged = 0, False
+    deadline = None if timeout_s is None else perf_counter() + timeout_s
     while passes < limit and not converged:
+        if deadline is not None and perf_counter() > deadline:
+            raise Timeout(timeout_s or 0.0)
         run_pass()
         passes += 1
         converged = is_done()
-    telemetry.count(fixpoint_runs=1, fixpoint_passes=passes, fixpoint_converged=int(converged))
-    return Passes(passes, converged)
+    ran = Passes(passes, converged)
+    count_passes(ran)
+    return ran
+
+
+def count_passes(ran: Passes) -> None:
+    """Counts a run towards a fixpoint."""
+    telemetry.count(fixpoint_runs=1, fixpoint_passes=ran.passes, fixpoint_converged=int(ran.converged is True))

@@ -14,6 +14,7 @@ from vyre.driver.profile import DeviceProfile
 from vyre.driver.resident import ReadRangeLike, ResidentBuffer
 from vyre.driver.sequence import PreparedSequence, SequenceResult, Step, Until
 from vyre.driver.timing import TimedResult
+from vyre.ir.binding import Array
 from vyre.ir.program import Program
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class ForwardingBackend(Backend):
     def capabilities(self) -> DeviceProfile:
         return self.inner.capabilities
 
+    @property
+    def accepts(self) -> DeviceProfile:
+        return self.inner.accepts
+
     def dispatch(
         self,
         program: Program,
@@ -50,6 +55,11 @@ class ForwardingBackend(Backend):
 
     def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
         return self.inner.grid_sync_fits(program, inputs, config)
+
+    def dispatch_in_place(
+        self, program: Program, memory: Sequence[Array], config: DispatchConfig | None = None
+    ) -> None:
+        self.inner.dispatch_in_place(program, memory, config)
 
     def dispatch_timed(
         self,
@@ -75,6 +85,9 @@ class ForwardingBackend(Backend):
 
     def free(self, buffer: ResidentBuffer) -> None:
         self.inner.free(buffer)
+
+    def owns(self, buffer: ResidentBuffer) -> bool:
+        return self.inner.owns(buffer)
 
     def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
         self.inner.upload(buffer, data, offset)

@@ -30,12 +30,12 @@ class OutputBuffers(Sequence[memoryview]):
     writable contiguous buffers, NumPy arrays for example.
     """
 
-    __slots__ = ("_results", "_slots", "stats")
+    __slots__ = ("_counts", "_results", "_slots")
 
     def __init__(self, slots: Iterable[Buffer] = ()) -> None:
         self._slots = [_writable(number, slot) for number, slot in enumerate(slots)]
         self._results = list(self._slots)
-        self.stats = OutputStats()
+        self._counts = 0, 0, 0
 
     @classmethod
     def with_sizes(cls, sizes: Iterable[int]) -> OutputBuffers:
@@ -55,6 +55,11 @@ class OutputBuffers(Sequence[memoryview]):
         return f"OutputBuffers({[len(view) for view in self._results]} bytes)"
 
     @property
+    def stats(self) -> OutputStats:
+        """What became of the slots when results were last stored."""
+        return OutputStats(*self._counts)
+
+    @property
     def capacities(self) -> list[int]:
         """How many bytes fit into each slot."""
         return [len(slot) for slot in self._slots]
@@ -64,27 +69,26 @@ class OutputBuffers(Sequence[memoryview]):
         slots = self._slots
         reused = moved = appended = 0
         stored: list[memoryview] = []
-        for number, data in enumerate([byte_view(result) for result in results]):
+        for number, data in enumerate(list(map(byte_view, results))):
             size = len(data)
-            if number >= len(slots):
-                slots.append(_owned(data))
-                appended += 1
-            elif len(slots[number]) >= size:
-                slots[number][:size] = data
+            if number < len(slots) and len(slots[number]) >= size:
+                part = slots[number][:size]
+                part[:] = data
                 reused += 1
             else:
-                slots[number] = _owned(data)
-                moved += 1
-            stored.append(slots[number][:size])
+                slot = _owned(data)
+                part = slot[:]
+                if number < len(slots):
+                    slots[number] = slot
+                    moved += 1
+                else:
+                    slots.append(slot)
+                    appended += 1
+            stored.append(part)
         del slots[len(stored) :]
         self._results = stored
-        self.stats = OutputStats(reused, moved, appended)
-        telemetry.count(
-            output_slots=len(stored),
-            output_slots_reused=reused,
-            output_slots_moved=moved,
-            output_slots_appended=appended,
-        )
+        self._counts = reused, moved, appended
+        telemetry.count_slots(reused, moved, appended)
         return list(stored)
 
 

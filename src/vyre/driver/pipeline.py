@@ -58,7 +58,8 @@ class CompiledPipeline:
         self, inputs: Inputs, config: DispatchConfig | None = None, *, into: OutputBuffers | None = None
     ) -> list[memoryview]:
         """Runs the program; a config given here replaces the pipeline's, but cannot change the code."""
-        return self._dispatch(self.program, inputs, self._call_config(config), into=into)
+        known = self.config if config is None else self._call_config(config)
+        return self._dispatch(self.program, inputs, known, into=into)
 
     def dispatch_timed(
         self, inputs: Inputs, config: DispatchConfig | None = None, *, into: OutputBuffers | None = None

@@ -35,6 +35,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     grid_sync: bool = False
     allows_host_grid_sync_split: bool = True
     resident: bool = False
+    in_place: bool = False
     is_distributed: bool = False
     async_compute: bool = False
     speculation: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ def require_owned(backend: Backend, buffer: object) -> ResidentBuffer:
     """The buffer, if it belongs to the backend and is not freed."""
     if not isinstance(buffer, ResidentBuffer):
         raise BadInputs(f"a {type(buffer).__name__} is no resident buffer.", "give what backend.allocate(...) gave.")
-    if buffer.owner is not backend:
+    if buffer.owner is not backend and not backend.owns(buffer):
         raise BadInputs(
             f"the resident buffer belongs to another backend ('{buffer.owner.id}').",
             f"allocate it on this one ('{backend.id}') and copy: download there, upload here.",
@@ -109,10 +110,12 @@ def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:
             case (buffer, offset, length):
                 wanted = ReadRange(buffer, offset, length)
             case _:
-                raise BadInputs(
-                    f"a {type(asked).__name__} is no range of a resident buffer.",
-                    "give a buffer, (buffer, offset, length) or a ReadRange.",
-                )
+                wanted = None
+        if wanted is None or not isinstance(wanted.buffer, ResidentBuffer):
+            raise BadInputs(
+                f"a {type(wanted.buffer if wanted else asked).__name__} is no range of a resident buffer.",
+                "give a buffer, (buffer, offset, length) or a ReadRange.",
+            )
         length = require_range(wanted.buffer, wanted.offset, wanted.length)
         decided.append(ReadRange(wanted.buffer, wanted.offset, length))
     return decided
@@ -123,9 +126,10 @@ def download_each_once(
 ) -> list[memoryview]:
     """Reads the stretch that covers a buffer's ranges once per buffer, in the order they are first asked for.
 
-    The answers come in the caller's order.
+    The answers come in the caller's order. Those that share what was read are read-only, so that no slot takes it over.
     """
     asked = read_ranges(ranges)
+    shared = Counter(id(wanted.buffer) for wanted in asked)
     spans: dict[int, tuple[ResidentBuffer, int, int]] = {}
     for wanted in asked:
         start, stop = wanted.offset, wanted.offset + (wanted.length or 0)
@@ -137,7 +141,8 @@ def download_each_once(
     results = []
     for wanted in asked:
         start, data = read[id(wanted.buffer)]
-        results.append(data[wanted.offset - start :][: wanted.length])
+        answer = data[wanted.offset - start :][: wanted.length]
+        results.append(answer.toreadonly() if shared[id(wanted.buffer)] > 1 else answer)
     return results if into is None else into.store(results)
 
 

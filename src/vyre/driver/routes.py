@@ -23,7 +23,7 @@ from vyre.driver.outputs import Buffer, OutputBuffers
 from vyre.driver.pending import Inputs
 from vyre.driver.profile import DeviceProfile, has_grid_points, missing_grid_point
 from vyre.driver.resident import ReadRange, ResidentBuffer, allocated
-from vyre.driver.segments import HostMemory, Key, ResidentMemory, Turns, run_segments
+from vyre.driver.segments import HostMemory, Key, ResidentMemory, Turns, count_segments, run_segments
 from vyre.driver.sequence import Step, Unchanged
 from vyre.driver.timing import TimedResult, Timing, add_timings
 from vyre.errors import BadInputs, UnsupportedFeature
@@ -140,7 +140,7 @@ def dispatch_resident_with_grid_sync_split_timed(
     if not has_grid_points(program):
         return backend.dispatch_resident(program, resources, config)
     start = perf_counter_ns()
-    binding = binder_of(program).bind_resident(backend, resources, config, _assisted(backend.capabilities))
+    binding = binder_of(program).bind_resident(backend, resources, config, _assisted(backend.accepts))
     plan = plan_grid_sync(binding.program, binding.launch, checked=True)
     with allocated(backend, _state_bytes(plan)) as state:
         held = dict(zip(_state_keys(plan), state, strict=True))
@@ -173,11 +173,6 @@ def _segment_config(config: DispatchConfig, plan: GridSyncPlan) -> DispatchConfi
     )
 
 
-def _count_segments(launched: list[int]) -> None:
-    segments = sum(launched)
-    telemetry.count(grid_sync_splits=1, grid_sync_segments=segments, grid_sync_points=segments - len(launched))
-
-
 def _delivered(binding: BindingPlan, results: Sequence[Buffer], into: OutputBuffers | None) -> list[memoryview]:
     views = binding.trimmed(results)
     return views if into is None else into.store(views)
@@ -187,7 +182,7 @@ def _run_host(
     backend: Backend, program: Program, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None
 ) -> TimedResult:
     start = perf_counter_ns()
-    bound = binder_of(program).bind(inputs, config, _assisted(backend.capabilities))
+    bound = binder_of(program).bind(inputs, config, _assisted(backend.accepts))
     binding = bound.plan
     plan = plan_grid_sync(binding.program, binding.launch, checked=True)
     own = {slot.name: data for slot, data in zip(binding.inputs, bound.inputs, strict=True)}
@@ -198,8 +193,9 @@ def _run_host(
         lambda: launched.append(run_segments(plan, memory, config)),
         lambda: [memory.held[slot.name, 0].tobytes() for slot in binding.outputs],
         config.passes,
+        timeout_s=config.timeout_s,
     )
-    _count_segments(launched)
+    count_segments(sum(launched), len(launched))
     outputs = _delivered(binding, [memory.held[slot.name, 0] for slot in binding.outputs], into)
     timing = add_timings(memory.timings)
     wall = perf_counter_ns() - start
@@ -212,7 +208,7 @@ def _run_resident(
     backend: Backend, program: Program, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None
 ) -> TimedResult:
     start = perf_counter_ns()
-    bound = binder_of(program).bind(inputs, config, _assisted(backend.capabilities))
+    bound = binder_of(program).bind(inputs, config, _assisted(backend.accepts))
     binding = bound.plan
     plan = plan_grid_sync(binding.program, binding.launch, checked=True)
     own: list[Key] = [(slot.name, 0) for slot in binding.descriptors]
@@ -254,18 +250,22 @@ def _run_on_device(
     config: DispatchConfig,
     reads: list[ReadRange],
 ) -> tuple[Passes, Timing, list[memoryview]]:
-    """Runs a plan in memory that is ready; a straight one as one sequence, without the host between its segments."""
+    """Runs a plan in memory that is ready; a straight one as one sequence, without the host between its segments.
+
+    With a limit on the time of the whole run, the host is needed: it has the clock.
+    """
     memory = ResidentMemory(backend, plan, _segment_config(config, plan), held)
     written = [held[slot.name, 0] for slot in binding.outputs]
-    if plan.straight:
+    if plan.straight and config.timeout_s is None:
         return _run_straight(backend, plan, memory, written, config, reads)
     launched: list[int] = []
     passes = run_to_fixpoint(
         lambda: launched.append(run_segments(plan, memory, config)),
         lambda: [bytes(view) for view in backend.download_many([ReadRange(buffer) for buffer in written])],
         config.passes,
+        timeout_s=config.timeout_s,
     )
-    _count_segments(launched)
+    count_segments(sum(launched), len(launched))
     outputs = backend.download_many(reads) if reads else []
     return passes, add_timings(memory.timings), outputs
 
@@ -290,7 +290,7 @@ def _run_straight(
         names = ", ".join(step.program.name for step in steps)
         error.add_note(f"the sequence is the segments of '{plan.source.name}': {names}")
         raise
-    _count_segments([len(plan.segments)] * passes.passes)
+    count_segments(len(plan.segments) * passes.passes, passes.passes)
     return passes, result.timings, result.outputs
 
 

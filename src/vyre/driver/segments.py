@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from vyre.driver import telemetry
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import byte_view
 from vyre.driver.resident import ReadRange, ResidentBuffer
 from vyre.driver.timing import TimedResult
-from vyre.errors import BadInputs, Timeout, TrapRaised
+from vyre.errors import BadInputs, DispatchFailed, Timeout, TrapRaised
 from vyre.ir.binding import Array
 from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.program import Program
@@ -31,16 +32,8 @@ if TYPE_CHECKING:
 Key = tuple[str, int]
 
 
-class Memory(Protocol):
-    """Where the buffers of a cut program are, and who runs its segments."""
-
-    def launch(self, program: Program, bound: Mapping[str, Key]) -> None:
-        """Runs a program; each of its buffers is the memory that ``bound`` names."""
-        ...
-
-    def clear(self, name: str) -> None:
-        """Sets a buffer to zero."""
-        ...
+class WaitingMemory(Protocol):
+    """Where the buffers of a cut program are while invocations of it wait for the host."""
 
     def words(self, name: str, start: int, count: int) -> list[int]:
         """Some of the words of a buffer of state."""
@@ -52,6 +45,18 @@ class Memory(Protocol):
 
     def put_back(self, arrays: Mapping[str, Array]) -> None:
         """Replaces the program's own buffers."""
+        ...
+
+
+class Memory(WaitingMemory, Protocol):
+    """The same, and who runs its segments."""
+
+    def launch(self, program: Program, bound: Mapping[str, Key]) -> None:
+        """Runs a program; each of its buffers is the memory that ``bound`` names."""
+        ...
+
+    def clear(self, name: str) -> None:
+        """Sets a buffer to zero."""
         ...
 
 
@@ -94,7 +99,7 @@ def run_segments(plan: GridSyncPlan, memory: Memory, config: DispatchConfig) -> 
                 following, asked = memory.words(plan.control, 0, 2)
                 somebody_waits |= bool(asked)
                 if somebody_waits:
-                    following, somebody_waits = _answer_traps(plan, memory, config, following)
+                    following, somebody_waits = answer_traps(plan, memory, config, following)
         except Exception as error:
             error.add_note(f"in segment {at} of '{plan.source.name}' ({segment.label})")
             raise
@@ -106,7 +111,12 @@ def run_segments(plan: GridSyncPlan, memory: Memory, config: DispatchConfig) -> 
         at = following
 
 
-def _answer_traps(plan: GridSyncPlan, memory: Memory, config: DispatchConfig, following: int) -> tuple[int, bool]:
+def count_segments(launched: int, runs: int) -> None:
+    """Counts a cut program that launched so many segments in so many runs from its start to its end."""
+    telemetry.count(grid_sync_splits=1, grid_sync_segments=launched, grid_sync_points=launched - runs)
+
+
+def answer_traps(plan: GridSyncPlan, memory: WaitingMemory, config: DispatchConfig, following: int) -> tuple[int, bool]:
     """Handles the requests for the next segment; says which that is, and whether somebody still waits then."""
     handlers = config.handlers or {}
     requests = _requests(plan, memory)
@@ -131,7 +141,7 @@ def _has_handler(parking: Parking, handlers: Mapping[str, Any]) -> bool:
     return parking.resume is not None and parking.tag in handlers
 
 
-def _requests(plan: GridSyncPlan, memory: Memory) -> dict[Parking, list[TrapRequest]]:
+def _requests(plan: GridSyncPlan, memory: WaitingMemory) -> dict[Parking, list[TrapRequest]]:
     """What waiting invocations ask, in their order."""
     count = plan.launch.invocations
     found: dict[Parking, list[TrapRequest]] = {}
@@ -171,7 +181,16 @@ class HostMemory:
         inputs = [self.held[bound[decl.name]] for decl in program.input_buffers()]
         result = self.backend.dispatch_timed(program, inputs, self.config)
         self.timings.append(result)
-        for decl, view in zip(program.output_buffers(), result.outputs, strict=True):
+        outputs = program.output_buffers()
+        expected = [self.held[bound[decl.name]].nbytes for decl in outputs]
+        given = [view.nbytes for view in result.outputs]
+        if given != expected:
+            raise DispatchFailed(
+                f"backend '{self.backend.id}' gave outputs of {given} bytes for '{program.name}', not {expected}.",
+                "have its dispatch give every output buffer, whole, in the order of their declaration.",
+                code="wrong-outputs",
+            )
+        for decl, view in zip(outputs, result.outputs, strict=True):
             self.held[bound[decl.name]] = _array(decl, view)
 
     def clear(self, name: str) -> None:

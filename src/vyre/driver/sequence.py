@@ -102,7 +102,11 @@ def plan_sequence(
         raise BadInputs(f"a sequence cannot be repeated {times} times.", "give a count of at least 0.")
     if not plan.repeat and (until is not None or times != 1):
         raise BadInputs("times and until need something to repeat.", "give repeat=[Step(...), ...].")
+    if not isinstance(until, Until | None):
+        raise BadInputs(f"a {type(until).__name__} says not when to stop.", "give Unchanged(buffers) or Zero(buffer).")
     for step in (*plan.first, *plan.repeat):
+        if not isinstance(step, Step):
+            raise BadInputs(f"a {type(step).__name__} is no step.", "give Step(program, resources).")
         binder_of(step.program)
     return plan
 

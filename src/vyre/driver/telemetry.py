@@ -80,6 +80,17 @@ def count_launch(input_bytes: int, outputs: Iterable[memoryview] = ()) -> None:
             _counters["output_bytes"] += output_bytes
 
 
+def count_slots(reused: int, moved: int, appended: int) -> None:
+    """Counts output slots that were filled, by what became of their memory."""
+    if _enabled:
+        with _lock:
+            _counters["output_slots"] += reused + moved + appended
+            _counters["output_slots_reused"] += reused
+            if moved or appended:
+                _counters["output_slots_moved"] += moved
+                _counters["output_slots_appended"] += appended
+
+
 def count_resident(buffers: int, byte_count: int) -> None:
     """Counts resident buffers that came (or, negative, went)."""
     with _lock:

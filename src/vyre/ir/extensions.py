@@ -79,7 +79,18 @@ def inline_calls(program: Program) -> Program:
     """The program with every call and opaque node replaced by what it means.
 
     Operands keep their order of evaluation: what was to be evaluated before a call is bound to variables first.
+    What is registered never changes, so the result is made once and stays with the program.
     """
+    if not program.stats().has_extensions:
+        return program
+    kept = program.__dict__
+    inlined: Program | None = kept.get("_inlined")
+    if inlined is None:
+        inlined = kept["_inlined"] = _inlined(program)
+    return inlined
+
+
+def _inlined(program: Program) -> Program:
     _refuse_circular_calls(program)
     for _ in range(MAX_NESTING):
         stats = program.stats()
