@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import msgspec
-import numpy as np
 import pytest
 
-from everywhere import backend_for, run_everywhere
+from everywhere import run_everywhere
 from vyre.checker import check
-from vyre.conform import Profile, generate
-from vyre.conform.case import run_on_reference
-from vyre.driver.config import DispatchConfig
-from vyre.driver.segments import HostMemory, run_segments
 from vyre.errors import BadInputs, InvalidProgram, UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import parse, walk
-from vyre.ir.binding import Array
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.build import barrier, block, gid, grid_sync, if_, load, loop, region, store
-from vyre.ir.launch import Launch, decide_launch
+from vyre.ir.launch import decide_launch
 from vyre.ir.limits import MAX_NESTING
 from vyre.ir.program import Program
 from vyre.ir.wire import encode
-from vyre.lower import DONE, Scope, contains_grid_sync, cut_program, describe_plan, plan_grid_sync, split_on_grid_sync
+from vyre.lower import DONE, contains_grid_sync, cut_program, describe_plan, plan_grid_sync, split_on_grid_sync
 from vyre.semantics.types import DType
 
 OUT = BufferDecl.output("out", 0, DType.U32, 8)
@@ -68,11 +59,25 @@ def test_a_barrier_in_a_block_splits_the_block_and_keeps_where_parts_come_from()
     assert second.entry == (block(region("made", inner[2:], "by hand")), store("out", 2, 1))
 
 
+def test_each_segment_is_in_the_root_region_of_the_program() -> None:
+    (root,) = stores(1, 2).entry
+    assert isinstance(root, n.Region)
+    assert [segment.entry for segment in split_on_grid_sync(stores(1, 2))] == [
+        (region(root.generator, [region(f"part{number}", [store("out", number, number)])]),) for number in (1, 2)
+    ]
+
+
+def test_nothing_between_two_barriers_is_a_segment_too() -> None:
+    program = Program.new([OUT], 8, [store("out", 0, 1), grid_sync(), grid_sync(), store("out", 1, load("out", 0) + 1)])
+    segments = split_on_grid_sync(program)
+    assert [sum(isinstance(s, n.Store) for s in walk.statements(part.entry)) for part in segments] == [1, 0, 1]
+    assert run_everywhere(program)["out"][:2] == [1, 2]
+
+
 def test_a_workgroup_barrier_does_not_split() -> None:
     program = Program.new([OUT], 8, [store("out", 0, 1), barrier(), store("out", 1, 1)])
     assert not contains_grid_sync(program)
     assert split_on_grid_sync(program) == [program]
-    assert len(cut_program(program, Scope.WORKGROUP).segments) == 2
 
 
 def test_outputs_become_read_write_so_that_parts_are_kept() -> None:
@@ -224,65 +229,3 @@ def test_a_jump_past_a_resume_is_refused() -> None:
     }"""
     with pytest.raises(UnsupportedFeature, match="past the resume"):
         cut_program(parse(text))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "tile[lid.x] = gid.x; barrier; out[gid.x] = tile[3 - lid.x]",
-        "for k in 0 .. 3 { tile[lid.x] = tile[lid.x] + k; barrier; out[gid.x] = 2 * tile[3 - lid.x]; barrier }",
-        "if lid.x == 3 { return }; tile[lid.x] = 9; let x = lid.x; x = x + 1; barrier; out[gid.x] = tile[0] + x",
-    ],
-)
-def test_one_workgroup_cut_at_its_own_barriers_gives_the_same(body: str) -> None:
-    text = f"program own(workgroup 4) {{ buffer 0 tile: u32[4] workgroup; buffer 1 out: u32[4] output; {body} }}"
-    program = parse(text)
-    assert (
-        cut_at_own_barriers(program, decide_launch(program, {}), {})["out"].tolist() == run_everywhere(program)["out"]
-    )
-
-
-def cut_at_own_barriers(program: Program, launch: Launch, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What a grid of one workgroup gives when it is cut at every barrier."""
-    plan = plan_grid_sync(program, launch, Scope.WORKGROUP)
-    assert not any(segment.program.stats().has_barriers for segment in plan.segments)
-    shared = {decl.name: 900 + k for k, decl in enumerate(program.shared_buffers())}
-
-    # The memory of the workgroup lasts; here it does so as a buffer of the host.
-    def lasting(program: Program) -> Program:
-        return program.with_buffers(
-            BufferDecl.read_write(decl.name, shared[decl.name], decl.dtype, decl.count) if decl.name in shared else decl
-            for decl in program.buffers
-        )
-
-    segments = tuple(msgspec.structs.replace(part, program=lasting(part.program)) for part in plan.segments)
-    plan = msgspec.structs.replace(plan, segments=segments)
-    own = {
-        decl.name: inputs[decl.name].copy()
-        if decl.role.takes_input
-        else np.zeros(decl.count or launch.counts[decl.name], decl.dtype.storage)
-        for decl in program.buffers
-    }
-    memory = HostMemory(backend_for("host"), plan, DispatchConfig(grid_override=launch.grid), own)
-    run_segments(plan, memory, DispatchConfig())
-    return {decl.name: memory.held[decl.name, 0] for decl in program.output_buffers()}
-
-
-def test_generated_workgroups_cut_at_their_own_barriers_give_the_same() -> None:
-    alone = Profile(
-        max_invocations=8, grid_syncs=False, subgroups=False, traps=False, collectives=False, extensions=False,
-        indirect=False, max_nesting=4, expression_depth=2, weights=(("barrier", 12), ("loop", 6), ("while", 6)),
-    )  # fmt: skip
-    compared = 0
-    for seed in range(700):
-        case = generate(seed, 12, alone)
-        counts = {name: len(array) for name, array in case.inputs.items()}
-        launch = decide_launch(case.program, counts, grid=case.grid, elements=case.elements)
-        if launch.grid != (1, 1, 1) or not case.program.stats().has_barriers:
-            continue
-        expected = run_on_reference(case).outputs
-        found = cut_at_own_barriers(case.program, launch, case.inputs)
-        for name, array in expected.items():
-            assert found[name].tobytes() == array.tobytes(), f"seed {seed}: {name}"
-        compared += 1
-    assert compared >= 30

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from vyre.analyze.agreement import SOURCES
 from vyre.errors import InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -53,12 +54,6 @@ _PLAIN_BITS: Final[dict[Any, int]] = {
 _LOAD_ORDERS: Final = (MemoryOrder.RELAXED, MemoryOrder.ACQUIRE, MemoryOrder.SEQ_CST)
 _STORE_ORDERS: Final = (MemoryOrder.RELAXED, MemoryOrder.RELEASE, MemoryOrder.SEQ_CST)
 _CHANGE_ORDERS: Final = tuple(order for order in MemoryOrder if order is not MemoryOrder.GRID_SYNC)
-
-# The nodes besides variables and loads on which it depends whether a value is the same for all invocations.
-_SOURCES: Final = frozenset({
-    n.InvocationId, n.WorkgroupId, n.LocalId, n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce,
-    n.SubgroupLocalId,
-})  # fmt: skip
 
 
 class Malformed(Exception):
@@ -124,7 +119,7 @@ class Typer:
                     sources.append(node)
             else:
                 push(_RULES[cls](self, node, stack, index))
-                if sources is not None and cls in _SOURCES:
+                if sources is not None and cls in SOURCES:
                     sources.append(node)
             previous = node
         self.position += len(order)

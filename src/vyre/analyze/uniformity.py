@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.agreement import GRID, WORKGROUP, agreed_by
 from vyre.analyze.epochs import Epochs
 from vyre.analyze.outline import LoopShape, Outline
 from vyre.ir import nodes as n
@@ -28,9 +29,8 @@ from vyre.ir.buffers import Access
 from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 
-GRID: Final = 0
-WORKGROUP: Final = 1
-DIVERGENT: Final = 2
+# Whoever agrees in less than a workgroup: to those who wait at barriers, all the same.
+DIVERGENT: Final = WORKGROUP + 1
 
 # Where a walk stands between barriers: the stretch of the grid, and that of the workgroup.
 Point = tuple[int, int]
@@ -102,10 +102,8 @@ class Uniformity:
     """
 
     def __init__(self, program: Program, shape: Outline, explain: bool = False) -> None:
-        sizes = program.workgroup_size
-        self.top = DIVERGENT if prod(sizes) > 1 else WORKGROUP
-        self.local_levels = [self.top if size > 1 else GRID for size in sizes]
-        self.invocation_levels = [max(level, WORKGROUP) for level in self.local_levels]
+        self.workgroup_size = program.workgroup_size
+        self.top = DIVERGENT if prod(program.workgroup_size) > 1 else WORKGROUP
         self.shapes = iter(shape.loops)
         self.resumed = shape.resumed
         self.explain = explain
@@ -153,18 +151,11 @@ class Uniformity:
         return self._number([known, *rising])
 
     def _source(self, node: n.Expr) -> int:
-        level = self.top
-        match node:
-            case n.InvocationId(axis):
-                level = self.invocation_levels[axis] if 0 <= axis <= 2 else GRID
-            case n.LocalId(axis):
-                level = self.local_levels[axis] if 0 <= axis <= 2 else GRID
-            case n.WorkgroupId():
-                level = WORKGROUP
-            case n.Load(buffer):
-                return self._load(node, buffer)
-            case n.Atomic(op, buffer) if op is not AtomicOp.LOAD:
-                self.write(buffer)
+        if type(node) is n.Load:
+            return self._load(node, node.buffer)
+        if type(node) is n.Atomic and node.op is not AtomicOp.LOAD:
+            self.write(node.buffer)
+        level = min(agreed_by(node, self.workgroup_size), self.top)
         if self.explain and level > GRID:
             return self._number([level], Step(self.statement, node, ""))
         return level

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from vyre.analyze.agreement import WORKGROUP
 from vyre.analyze.outline import Outline, outline
-from vyre.analyze.uniformity import WORKGROUP, Requirement, Step
+from vyre.analyze.uniformity import Requirement, Step
 from vyre.checker.capabilities import Capabilities, missing_capabilities
 from vyre.checker.codes import Severity
 from vyre.checker.declarations import check_declarations

@@ -1,29 +1,33 @@
 """How does a program become launches? Cutting at barriers, and what has to be written out before and after."""
 
 from vyre.lower.describe import describe_plan
+from vyre.lower.frame import Slot
 from vyre.lower.math import expand_math
 from vyre.lower.plan import (
     DONE,
     CutProgram,
+    CutWorkgroup,
     GridSyncPlan,
     Segment,
     StateBuffer,
     contains_grid_sync,
     cut_program,
+    cut_workgroup,
     plan_grid_sync,
     split_on_grid_sync,
 )
-from vyre.lower.tree import Scope
 
 __all__ = [
     "DONE",
     "CutProgram",
+    "CutWorkgroup",
     "GridSyncPlan",
-    "Scope",
     "Segment",
+    "Slot",
     "StateBuffer",
     "contains_grid_sync",
     "cut_program",
+    "cut_workgroup",
     "describe_plan",
     "expand_math",
     "plan_grid_sync",

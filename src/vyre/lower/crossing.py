@@ -6,7 +6,8 @@ workgroup or the grid agrees lie in cells, one for all of them, so that the next
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +17,7 @@ from vyre.analyze.uniformity import DIVERGENT
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
-from vyre.lower.rematerialise import recomputable
+from vyre.lower.rematerialise import recomputable, with_needs
 from vyre.lower.tree import Cut, CutTree
 from vyre.lower.words import words_of
 from vyre.semantics.types import DType
@@ -53,10 +54,12 @@ class Crossing(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What is known of a program about to be cut; ``live`` and ``levels`` are by the canonical numbers of the cuts.
 
-    ``memory`` is the workgroup memory that does not last from one segment to the next.
+    ``memory`` is the workgroup memory that does not last from one segment to the next. ``reloads`` says that to load
+    an element of a buffer again costs no more than to keep its value.
     """
 
     memory: frozenset[str]
+    reloads: bool
     types: Mapping[str, DType]
     live: Mapping[int, frozenset[str]]
     levels: Mapping[int, Mapping[str, int]]
@@ -72,7 +75,10 @@ class Crossings:
         self.tree = tree
         self.facts = facts
         self.columns = reserved_columns
-        self.recomputed = recomputable(program, _passed_over(tree))
+        agreed = {name for levels in facts.levels.values() for name in levels}
+        agreed -= {name for levels in facts.levels.values() for name, level in levels.items() if level >= DIVERGENT}
+        self.recomputed = recomputable(program, _passed_over(tree), agreed, reloads=facts.reloads)
+        self._needs = {name: needs for name, (_, needs) in self.recomputed.items()}
         self.declared_at = _declared_at(program)
         lost = facts.memory & written_buffers(program)
         self.memory = [decl.name for decl in program.shared_buffers() if decl.name in lost]
@@ -81,9 +87,11 @@ class Crossings:
         self.at = [self._crossing(cut, names) for cut, names in zip(tree.cuts, saved, strict=True)]
 
     def _saved(self, cut: Cut) -> list[str]:
-        live, types = self.facts.live[cut.number], self.facts.types
-        names = [name for name in live if name in types and name not in self.recomputed]
+        names = [name for name in self._given_back(cut) if name not in self.recomputed]
         return sorted(names, key=self.declared_at.__getitem__)
+
+    def _given_back(self, cut: Cut) -> frozenset[str]:
+        return with_needs((name for name in self.facts.live[cut.number] if name in self.facts.types), self._needs)
 
     def _crossing(self, cut: Cut, saved: Sequence[str]) -> Crossing:
         live, types, levels = self.facts.live[cut.number], self.facts.types, self.facts.levels[cut.number]
@@ -96,7 +104,7 @@ class Crossings:
             else:
                 first, cells[level] = cells[level], cells[level] + words_of(dtype)
                 carried.append(Carried(name, dtype, level, tuple(range(first, cells[level]))))
-        given_back = self._with_needs(name for name in live if name in types)
+        given_back = self._given_back(cut)
         blank = frozenset(fact[1:] for fact in live if fact.startswith(ASSIGNED)) - given_back
         memory = tuple(name for name in self.memory if MEMORY + name in live)
         return Crossing(tuple(carried), given_back, blank, memory, *cells)
@@ -108,37 +116,32 @@ class Crossings:
             for name in names:
                 if self.facts.levels[cut.number][name] >= DIVERGENT:
                     at_cuts.setdefault(name, []).append(index)
-        # The columns in use, as bits: of each cut, and for each variable of all the cuts that it crosses.
-        reserved = (1 << self.columns) - 1
-        taken = [reserved] * len(saved)
-        columns: dict[str, tuple[int, ...]] = {}
-        for name, indices in at_cuts.items():
-            used = 0
-            for index in indices:
-                used |= taken[index]
-            chosen: list[int] = []
-            for _ in range(words_of(self.facts.types[name])):
-                lowest_free = ~used & (used + 1)
-                used |= lowest_free
-                chosen.append(lowest_free.bit_length() - 1)
-            for index in indices:
-                for column in chosen:
-                    taken[index] |= 1 << column
-            columns[name] = tuple(chosen)
-            self.columns = max(self.columns, *(column + 1 for column in chosen))
+        columns = places_apart(at_cuts, lambda name: words_of(self.facts.types[name]), self.columns)
+        self.columns = max((column + 1 for chosen in columns.values() for column in chosen), default=self.columns)
         return columns
 
-    def _with_needs(self, names: Iterable[str]) -> frozenset[str]:
-        """The variables with those that computing them again takes."""
-        found: set[str] = set()
-        pending = list(names)
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                if name in self.recomputed:
-                    pending += self.recomputed[name][1]
-        return frozenset(found)
+
+def places_apart(
+    at_cuts: Mapping[str, Sequence[int]], size_of: Callable[[str], int], reserved: int = 0
+) -> dict[str, tuple[int, ...]]:
+    """Places for things that cross cuts, so that no two that cross the same one share any; some are ``reserved``."""
+    # The places in use at each cut, as bits.
+    taken: defaultdict[int, int] = defaultdict(lambda: (1 << reserved) - 1)
+    places: dict[str, tuple[int, ...]] = {}
+    for name, cuts in at_cuts.items():
+        used = 0
+        for cut in cuts:
+            used |= taken[cut]
+        chosen: list[int] = []
+        for _ in range(size_of(name)):
+            lowest_free = ~used & (used + 1)
+            used |= lowest_free
+            chosen.append(lowest_free.bit_length() - 1)
+        for cut in cuts:
+            for place in chosen:
+                taken[cut] |= 1 << place
+        places[name] = tuple(chosen)
+    return places
 
 
 def _declared_at(program: Program) -> dict[str, int]:

@@ -21,27 +21,29 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.nodes import lit
+from vyre.lower.crossing import Crossings
+from vyre.lower.hidden import Hidden
 from vyre.lower.names import FreshNames
 from vyre.lower.tree import BREAK, CONTINUE, Cut, CutList, CutTree, Mark, Nest
+from vyre.semantics.scalars import to_bits, zero
 
 
 class Carrying(Protocol):
-    """How values get from one segment to the next."""
+    """How values get from one segment to the next. Segments have ``hidden`` names that are not the program's own."""
+
+    crossings: Crossings
+    hidden: Hidden
+
+    def begin(self, cut: Cut | None) -> list[n.Stmt]:
+        """What the segment behind a cut, or the first one, starts with."""
+        ...
 
     def leave(self, mark: Mark) -> n.Body:
         """What an invocation does at a mark instead of going on."""
         ...
 
-    def restore(self, cut: Cut, name: str) -> n.Stmt | None:
-        """The declaration that gives a variable its value back behind a cut; None where it is not needed there."""
-        ...
-
     def saved(self, cut: Cut, name: str) -> n.Expr:
         """The value that a variable had at a cut at which it is needed."""
-        ...
-
-    def hidden_in(self, statements: Iterable[n.Stmt]) -> frozenset[str]:
-        """The names in statements that are not the program's own."""
         ...
 
 
@@ -102,12 +104,24 @@ class Cutter:
         rest = _joined([done, self._rest(scope, index)])
         if not rest.statements:
             return rest
-        restored = [s for name in scope.declared if (s := self.carrying.restore(cut, name)) is not None]
+        restored = [s for name in scope.declared if (s := self._restored(cut, name)) is not None]
         return _joined([self._made(restored), rest])
+
+    def _restored(self, cut: Cut, name: str) -> n.Stmt | None:
+        """The declaration that gives a variable its value back behind a cut; None where it is not needed there."""
+        crossings = self.carrying.crossings
+        crossing = crossings.at[cut.order - 1]
+        if name in crossing.blank:
+            dtype = crossings.facts.types[name]
+            return n.Let(name, n.Lit(to_bits(zero(dtype), dtype), dtype))
+        if name not in crossing.given_back:
+            return None
+        again = crossings.recomputed.get(name)
+        return again[0] if again is not None else n.Let(name, self.carrying.saved(cut, name))
 
     def _made(self, statements: list[n.Stmt], *, falls: bool = True, marks: frozenset[int] = frozenset()) -> Piece:
         """New statements, in which lists nest one deep at most."""
-        hidden = self.carrying.hidden_in(statements)
+        hidden = self.carrying.hidden.used_in(statements)
         return Piece(statements, falls, 0, marks, hidden, len(statements), 1)
 
     def _rest(self, scope: CutList, index: int) -> Piece:
@@ -124,7 +138,7 @@ class Cutter:
             case Nest():
                 return self._nest(item)
         falls = not isinstance(item, (n.Break, n.Continue, n.Return))
-        hidden = self.carrying.hidden_in([item]) if self.hides_inside else frozenset()
+        hidden = self.carrying.hidden.used_in([item]) if self.hides_inside else frozenset()
         return Piece([item], falls, scope.jumps[index], frozenset(), hidden, scope.sizes[index], scope.heights[index])
 
     def _nest(self, nest: Nest) -> Piece:
@@ -149,7 +163,7 @@ class Cutter:
             case n.Loop(var, _, stop):
                 following = self._rest(nest.lists[0], 0)
                 start = self.carrying.saved(cut, var) + 1
-                hidden = following.hidden | self.carrying.hidden_in([n.Let(var, start)])
+                hidden = following.hidden | self.carrying.hidden.used_in([n.Let(var, start)])
                 statement = n.Loop(var, start, stop, _body(following))
                 return self._rejoin_loop(nest, inside, msgspec.structs.replace(following, hidden=hidden), statement)
             case n.While(condition):

@@ -1,8 +1,15 @@
-"""What does a program look like before it is cut? As the cutter needs it: no calls, unique names, plain loop bounds."""
+"""What does a program look like before it is cut? As the cutter needs it: no calls, unique names, plain loop bounds.
+
+What follows a branch or a loop with cuts is written once for each of the cuts, which may be the last that is passed.
+Another cut in front of it ends that, and where cuts cost little, there is one if much follows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+import msgspec
 
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -10,6 +17,8 @@ from vyre.ir.extensions import inline_calls
 from vyre.ir.program import Program
 from vyre.lower.names import names_in, with_unique_names
 from vyre.lower.tree import Scope, is_cut
+
+_MUCH: Final = 16
 
 
 def normalise(program: Program, scope: Scope) -> Program:
@@ -46,7 +55,40 @@ def normalise(program: Program, scope: Scope) -> Program:
                 return n.Let(first, start), n.Let(last, stop), n.Loop(var, n.Var(first), n.Var(last), body)
         return (statement,)
 
-    return program.with_entry(walk.rewrite(program.entry, on_statement=leave, on_enter=enter))
+    entry = walk.rewrite(program.entry, on_statement=leave, on_enter=enter)
+    return program.with_entry(entry if scope is Scope.GRID else _with_more_cuts(entry))
+
+
+def _with_more_cuts(body: n.Body) -> n.Body:
+    """The list with a barrier behind everything that may or may not pass one, if there is much to do until the next.
+
+    Whoever passes the barriers inside comes out together, but for those who return, so that is legal.
+    """
+    done: list[n.Stmt] = []
+    following, passes_more = 0, False
+    for statement in reversed(body):
+        if isinstance(statement, n.Barrier):
+            following, passes_more = 0, False
+        else:
+            inside = list(walk.statements((statement,)))
+            if any(isinstance(inner, n.Barrier) for inner in inside):
+                fields, lists = walk.BODY_FIELDS[type(statement)], map(_with_more_cuts, walk.bodies(statement))
+                statement = msgspec.structs.replace(statement, **dict(zip(fields, lists, strict=True)))
+                if _may_pass_none(statement):
+                    if passes_more or following > _MUCH:
+                        done.append(n.Barrier())
+                        following = 0
+                    passes_more = True
+            following += len(inside)
+        done.append(statement)
+    return tuple(reversed(done))
+
+
+def _may_pass_none(statement: n.Stmt) -> bool:
+    """Whether there is a way through a statement around some of the barriers in it."""
+    if isinstance(statement, (n.Block, n.Region)):
+        return any(walk.bodies(inner) and _may_pass_none(inner) for inner in statement.body)
+    return any(isinstance(inner, n.Barrier) for inner in walk.statements((statement,)))
 
 
 def _stays(bound: n.Expr, changing: set[str]) -> bool:

@@ -25,9 +25,11 @@ from vyre.ir.launch import Launch
 from vyre.ir.limits import MAX_ELEMENTS, MAX_NESTING
 from vyre.ir.program import Program
 from vyre.lower.crossing import Facts
-from vyre.lower.cut import Cutter, Piece
-from vyre.lower.names import names_in
+from vyre.lower.cut import Carrying, Cutter, Piece
+from vyre.lower.frame import Frame, Slot
+from vyre.lower.names import FreshNames, names_in
 from vyre.lower.normalise import normalise
+from vyre.lower.rematerialise import possible_needs, with_needs
 from vyre.lower.state import CONTROL_WORDS, HiddenNames, Parking, State, segment_buffer
 from vyre.lower.transfers import Capture, carry_transfers, pending_tags
 from vyre.lower.tree import Cut, CutTree, Scope, build_tree, is_cut
@@ -92,11 +94,24 @@ class GridSyncPlan(msgspec.Struct, frozen=True, eq=False):
 
 
 class CutProgram(msgspec.Struct, frozen=True, eq=False):
-    """A program cut at its barriers, for any launch."""
+    """A program cut at its grid barriers, for any launch."""
 
     source: Program
     segments: tuple[Segment, ...]
     state: State | None
+    straight: bool
+
+
+class CutWorkgroup(msgspec.Struct, frozen=True, eq=False):
+    """A program cut at the barriers of its workgroups, each of which walks the segments by itself.
+
+    What they hand on is in ``slots``. If they are not ``straight``, each leaves the number of the next in the word that
+    ``control`` names, which is DONE before it.
+    """
+
+    segments: tuple[Segment, ...]
+    slots: tuple[Slot, ...]
+    control: str
     straight: bool
 
 
@@ -117,15 +132,12 @@ def split_on_grid_sync(program: Program) -> list[Program]:
     return [part for segment in cut.segments for part in (segment.before, segment.program) if part is not None]
 
 
-def plan_grid_sync(
-    program: Program, launch: Launch, scope: Scope = Scope.GRID, *, checked: bool = False
-) -> GridSyncPlan:
+def plan_grid_sync(program: Program, launch: Launch, *, checked: bool = False) -> GridSyncPlan:
     """The plan of a program for a launch that was decided for it.
 
-    At the scope of workgroups it is cut at every barrier, and is the plan of a workgroup that runs by itself.
     ``checked`` says that the checker has accepted the program already.
     """
-    cut = cut_program(program, scope, checked=checked)
+    cut = cut_program(program, checked=checked)
     if cut.state is None:
         return GridSyncPlan(program, launch, cut.segments, (), True, "", "", ())
     names = cut.state.names
@@ -141,20 +153,53 @@ def plan_grid_sync(
     )
 
 
-def cut_program(program: Program, scope: Scope = Scope.GRID, *, checked: bool = False) -> CutProgram:
-    """Cuts a program, which is checked first, unless it has been; the result is kept with it."""
+def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
+    """Cuts a program at its grid barriers; it is checked first, unless it has been. The result is kept with it."""
     kept = program.__dict__
-    cached: CutProgram | None = kept.get(f"_cut_{scope.value}")
+    cached: CutProgram | None = kept.get("_cut")
     if cached is None:
         if not checked:
             check(program).raise_if_invalid()
-        cached = kept[f"_cut_{scope.value}"] = _cut(program, scope)
+        cached = kept["_cut"] = _cut(program)
     return cached
 
 
-def _cut(source: Program, scope: Scope) -> CutProgram:
-    if not any(is_cut(statement, scope) for statement in walk.statements(source.entry)):
-        return CutProgram(source, (Segment(source, "start", (DONE,)),), None, True)
+def _cut(source: Program) -> CutProgram:
+    # The host has a part in a trap, whether or not a resume follows.
+    if not any(is_cut(one, Scope.GRID) or isinstance(one, n.Trap) for one in walk.statements(source.entry)):
+        return CutProgram(source, (_whole(source),), None, True)
+    opened = _open(source, Scope.GRID)
+    names = HiddenNames(opened.names, opened.row, len(opened.tree.cuts))
+    state = State(opened.program, opened.tree, opened.facts, names, opened.captures, opened.straight)
+    return CutProgram(source, _segments(source, opened, state), state, opened.straight)
+
+
+def cut_workgroup(source: Program) -> CutWorkgroup:
+    """Cuts a legal program without grid-wide points and transfers at the barriers of its workgroups."""
+    if not source.stats().has_barriers:
+        return CutWorkgroup((_whole(source),), (), "", True)
+    opened = _open(source, Scope.WORKGROUP)
+    frame = Frame(opened.program, opened.tree, opened.facts, opened.names, opened.straight)
+    return CutWorkgroup(_segments(source, opened, frame), frame.slots, frame.control, opened.straight)
+
+
+def _whole(source: Program) -> Segment:
+    return Segment(source, "start", (DONE,))
+
+
+class _Opened(msgspec.Struct, frozen=True, eq=False):
+    """A program about to be cut; ``row`` is the name of the variable that is an invocation's number."""
+
+    program: Program
+    tree: CutTree
+    facts: Facts
+    names: FreshNames
+    row: str
+    captures: tuple[Capture, ...]
+    straight: bool
+
+
+def _open(source: Program, scope: Scope) -> _Opened:
     program = normalise(source, scope)
     names = names_in(program)
     row = names.make("row")
@@ -170,16 +215,22 @@ def _cut(source: Program, scope: Scope) -> CutProgram:
     tree = build_tree(program, scope)
     declared = list(declared_names(walk.statements(program.entry)))
     types = dict(zip(declared, variable_types(program), strict=True))
-    wanted = {number: [name for name in facts if name in types] for number, facts in live.items()}
-    # A workgroup's memory lasts as long as the workgroup does.
-    memory = frozenset(decl.name for decl in program.shared_buffers()) if scope is Scope.GRID else frozenset()
-    facts = Facts(memory, types, live, levels_at_barriers(program, wanted))
-    straight = _is_straight(tree)
-    state = State(program, tree, facts, HiddenNames(names, row, len(tree.cuts)), captures, straight)
-    cutter = Cutter(tree, state, names, hides_inside=bool(captures))
-    segments = [_segment(source, state, tree, None, cutter.first_segment())]
-    segments += [_segment(source, state, tree, cut, cutter.segment(cut)) for cut in tree.cuts]
-    return CutProgram(source, tuple(segments), state, straight)
+    needs = possible_needs(program)
+    wanted = {number: with_needs((name for name in facts if name in types), needs) for number, facts in live.items()}
+    levels = levels_at_barriers(program, wanted)
+    if scope is Scope.GRID:
+        facts = Facts(frozenset(decl.name for decl in program.shared_buffers()), True, types, live, levels)
+    else:
+        # A workgroup's memory lasts as long as the workgroup does, and what it keeps there is at hand.
+        facts = Facts(frozenset(), False, types, live, levels)
+    return _Opened(program, tree, facts, names, row, captures, _is_straight(tree))
+
+
+def _segments(source: Program, opened: _Opened, carrying: Carrying) -> tuple[Segment, ...]:
+    tree = opened.tree
+    cutter = Cutter(tree, carrying, opened.names, hides_inside=bool(opened.captures))
+    first = _segment(source, carrying, tree, None, cutter.first_segment())
+    return first, *(_segment(source, carrying, tree, cut, cutter.segment(cut)) for cut in tree.cuts)
 
 
 def _is_straight(tree: CutTree) -> bool:
@@ -203,14 +254,14 @@ def _exits(tree: CutTree, piece: Piece) -> tuple[int, ...]:
     return (DONE, *sorted(following)) if ends or not following else tuple(sorted(following))
 
 
-def _segment(source: Program, state: State, tree: CutTree, cut: Cut | None, piece: Piece) -> Segment:
+def _segment(source: Program, carrying: Carrying, tree: CutTree, cut: Cut | None, piece: Piece) -> Segment:
     if piece.height > MAX_NESTING:
         raise InvalidProgram(
             f"cut at its barriers, '{source.name}' nests {piece.height} deep.",
             f"put the barriers into fewer than {MAX_NESTING - 2} lists inside one another.",
         )
-    begin = state.begin(cut)
-    declarations, hidden = state.declare(piece.hidden | state.hidden_in(begin))
+    begin = carrying.begin(cut)
+    declarations, hidden = carrying.hidden.declare(piece.hidden | carrying.hidden.used_in(begin))
     entry = (*declarations, *begin, *piece.statements)
     program = _with_entry(source, "0" if cut is None else str(cut.order), entry, hidden)
     exits = _exits(tree, piece)

@@ -14,13 +14,14 @@ from typing import Final
 
 import msgspec
 
-from vyre.analyze.uniformity import GRID
+from vyre.analyze.agreement import GRID
 from vyre.ir import nodes as n
-from vyre.ir import walk
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.nodes import lit
 from vyre.ir.program import Program
 from vyre.lower.crossing import Carried, Crossing, Crossings, Facts
+from vyre.lower.frame import lane_number
+from vyre.lower.hidden import Hidden
 from vyre.lower.names import FreshNames
 from vyre.lower.transfers import Capture
 from vyre.lower.tree import Cut, CutTree, Mark, Trap
@@ -83,9 +84,7 @@ class State:
         self.some_leave = tree.returns or bool(tree.traps)
         self.crossings = Crossings(program, tree, facts, 2 if tree.traps else int(tree.returns))
         self.memory_rows, self.memory_row_bytes = self._memory_layout()
-        self.variables = self._hidden_variables()
-        self.buffers = self._hidden_buffers()
-        self.hidden = {*self.variables, *(decl.name for decl in self.buffers)}
+        self.hidden = Hidden(self._hidden_variables(), self._hidden_buffers())
 
     def crossing(self, cut: Cut) -> Crossing:
         return self.crossings.at[cut.order - 1]
@@ -107,12 +106,8 @@ class State:
     def _hidden_variables(self) -> dict[str, n.Expr]:
         names = self.names
         x, y, z = (n.NumWorkgroups(axis) for axis in range(3))
-        width, height, depth = self.program.workgroup_size
-        lane: n.Expr = n.LocalId(0)
-        if height > 1 or depth > 1:
-            lane = lane + (n.LocalId(1) + n.LocalId(2) * height) * width
         return {
-            names.lane: lane,
+            names.lane: lane_number(self.program.workgroup_size),
             names.group: n.WorkgroupId(0) + (n.WorkgroupId(1) + n.WorkgroupId(2) * y) * x,
             names.groups: x * y * z,
             names.row: n.Var(names.group) * self.group_size + n.Var(names.lane),
@@ -129,16 +124,6 @@ class State:
         first += len(buffers)
         buffers += [BufferDecl.read(name, at, DType.U32) for at, name in enumerate(names.cells_in, first)]
         return [*buffers, BufferDecl.workgroup(names.leaving, DType.U32, 1)]
-
-    def restore(self, cut: Cut, name: str) -> n.Stmt | None:
-        """The declaration of a variable behind a cut; None where it is not needed."""
-        crossing = self.crossing(cut)
-        if name in crossing.blank:
-            return n.Let(name, _zero(self.types[name]))
-        if name not in crossing.given_back:
-            return None
-        again = self.crossings.recomputed.get(name)
-        return again[0] if again is not None else n.Let(name, self.saved(cut, name))
 
     def saved(self, cut: Cut, name: str) -> n.Expr:
         """The value that a variable had at a cut."""
@@ -234,20 +219,6 @@ class State:
             begun.append(n.If(status.ne(0), (*self._save_memory_last(), n.Return())))
         return begun
 
-    def hidden_in(self, statements: Iterable[n.Stmt]) -> frozenset[str]:
-        """The hidden names in statements."""
-        return frozenset(self.hidden & _names_used(statements))
-
-    def declare(self, used: Iterable[str]) -> tuple[list[n.Stmt], list[BufferDecl]]:
-        """The declarations of hidden variables that are used, and the hidden buffers that are."""
-        wanted = set(used)
-        declarations: list[n.Stmt] = []
-        for name, value in reversed(self.variables.items()):
-            if name in wanted:
-                declarations.append(n.Let(name, value))
-                wanted |= {node.name for node in walk.postorder(value) if isinstance(node, n.Var)}
-        return declarations[::-1], [decl for decl in self.buffers if decl.name in wanted]
-
 
 def segment_buffer(decl: BufferDecl) -> BufferDecl:
     """A program's buffer as its segments have it: what one writes is there for the next, and nothing is trimmed."""
@@ -261,22 +232,3 @@ def _zero(dtype: DType) -> n.Lit:
 
 def _parking(trap: Trap) -> Parking:
     return Parking(trap.tag, None if trap.resume is None else trap.resume.order)
-
-
-def _names_used(body: Iterable[n.Stmt]) -> set[str]:
-    """The variables and buffers that statements name."""
-    used: set[str] = set()
-    for statement in walk.statements(body):
-        match statement:
-            case n.Store():
-                used.add(statement.buffer)
-            case n.CopyBytes():
-                used.update((statement.source, statement.destination))
-        for root in walk.operands(statement):
-            for node in walk.postorder(root):
-                match node:
-                    case n.Var():
-                        used.add(node.name)
-                    case n.Load() | n.Atomic():
-                        used.add(node.buffer)
-    return used

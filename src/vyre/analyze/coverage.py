@@ -1,0 +1,110 @@
+"""Which outputs does a launch write from one end to the other? Those need not be cleared before it.
+
+A store that every invocation makes writes every element if its index counts through them: a sum of ids, each times
+the number of values that the smaller ones have together, as the digits of a number count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vyre.analyze.effects import buffers_read, buffers_written
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import Role
+from vyre.ir.launch import Launch
+from vyre.ir.program import Program
+
+# How often each id (or 1, for a constant) is counted in a sum.
+Terms = dict[tuple[type[n.Expr], int], int]
+_ONE = (n.Lit, 0)
+_IDS = (n.InvocationId, n.WorkgroupId, n.LocalId)
+
+
+def outputs_written_whole(program: Program, launch: Launch) -> frozenset[str]:
+    """The outputs of which a launch writes every element, and reads none."""
+    stats = program.stats()
+    if stats.has(n.Return, n.Trap) or stats.has_extensions or stats.has_indirect_dispatch:
+        return frozenset()
+    stores = [s for s in _unconditional(program.entry) if isinstance(s, n.Store)]
+    outputs = {decl.name for decl in program.buffers if decl.role is Role.OUTPUT}
+    candidates = outputs & {store.buffer for store in stores}
+    if not candidates:
+        return frozenset()
+    for statement in walk.statements(program.entry):
+        candidates.difference_update(buffers_read(statement))
+        if not isinstance(statement, n.Store):
+            candidates.difference_update(buffers_written(statement))
+        for root in walk.operands(statement):
+            for node in walk.postorder(root):
+                candidates.difference_update(buffers_read(node))
+    assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+    known: dict[str, Terms] = {}
+    found: set[str] = set()
+    for statement in _unconditional(program.entry):
+        if isinstance(statement, n.Let) and statement.name not in assigned:
+            terms = _sum(statement.value, known)
+            known.pop(statement.name, None)
+            if terms is not None:
+                known[statement.name] = terms
+        elif isinstance(statement, n.Store) and statement.buffer in candidates:
+            terms = _sum(statement.index, known)
+            if terms is not None and _counted(terms, launch) >= launch.counts[statement.buffer]:
+                found.add(statement.buffer)
+    return frozenset(found)
+
+
+def _unconditional(body: n.Body) -> Iterator[n.Stmt]:
+    """The statements that every invocation comes to, in order."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, (n.Block, n.Region)):
+            yield from _unconditional(statement.body)
+
+
+def _sum(root: n.Expr, known: dict[str, Terms]) -> Terms | None:
+    """An index as a sum of ids; None for everything else."""
+    stack: list[Terms | None] = []
+    for node in walk.postorder(root):
+        count = len(walk.operands(node))
+        given = stack[len(stack) - count :]
+        if count:
+            del stack[-count:]
+        stack.append(_term(node, given, known))
+    return stack[0]
+
+
+def _term(node: n.Expr, given: list[Terms | None], known: dict[str, Terms]) -> Terms | None:
+    match node, given:
+        case n.Lit(bits=bits), _:
+            return {_ONE: bits}
+        case n.Var(name=name), _:
+            return known.get(name)
+        case ((n.InvocationId() | n.WorkgroupId() | n.LocalId()), _):
+            return {(type(node), node.axis): 1}
+        case n.BinOp(op="add"), [dict() as a, dict() as b]:
+            return {key: a.get(key, 0) + b.get(key, 0) for key in (*a, *b)}
+        case n.BinOp(op="mul"), [dict() as a, dict() as b]:
+            for factor, other in ((a, b), (b, a)):
+                if set(factor) == {_ONE}:
+                    return {key: times * factor[_ONE] for key, times in other.items()}
+    return None
+
+
+def _counted(terms: Terms, launch: Launch) -> int:
+    """How many elements from 0 on the sum takes all values of; 0 if there are gaps."""
+    if terms.get(_ONE, 0):
+        return 0
+    sizes: Terms = {}
+    for axis in range(3):
+        groups, size = launch.grid[axis], launch.workgroup_size[axis]
+        sizes |= {(n.InvocationId, axis): groups * size, (n.WorkgroupId, axis): groups, (n.LocalId, axis): size}
+        together = {(kind, axis) for kind in _IDS} & terms.keys()
+        if (n.InvocationId, axis) in together and len(together) > 1:
+            return 0
+    covered = 1
+    for times, size in sorted((times, sizes[key]) for key, times in terms.items() if key != _ONE and sizes[key] > 1):
+        if times != covered:
+            return 0
+        covered *= size
+    return covered if covered <= 1 << 32 else 0
