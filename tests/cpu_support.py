@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from vyre.backends.cpu import CpuBackend
+from vyre.backends.cpu.launches import Sharing
 from vyre.conform.case import Case, answer_traps, run_on_reference
 from vyre.driver import routes
-from vyre.driver.cache import DiskCache
+from vyre.driver.cache import DEFAULT_DISK_BYTES, DiskCache
 from vyre.driver.config import DispatchConfig
 from vyre.errors import VyreError
 
+Outcome = dict[str, bytes] | str
+
+
+# Goes with the process: what is compiled in one run of the tests is nobody's business in the next.
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="vyre-test-cache-", ignore_cleanup_errors=True)
+
 
 @cache
-def backend(width: int | None = None, threads: int = 1) -> CpuBackend:
-    """A backend whose code is verified by LLVM, with a cache that nobody has written to before this run."""
-    directory = Path(tempfile.mkdtemp(prefix="vyre-test-cache-"))
-    return CpuBackend(width=width, threads=threads, verify=True, cache=DiskCache(directory))
+def backend(
+    width: int | None = None, threads: int = 1, check_elimination: bool = True, *, keep: bool = True
+) -> CpuBackend:
+    """A backend whose code is verified by LLVM, with a cache that nobody has written to before this run.
+
+    Who compiles thousands of programs once each has no use for a cache, and says that it shall ``keep`` nothing.
+    """
+    return _verified(width, Sharing(threads), check_elimination, keep)
+
+
+@cache
+def sharing_backend(
+    threads: int = 2, width: int = 4, check_elimination: bool = True, *, keep: bool = True
+) -> CpuBackend:
+    """A backend whose threads share whatever they can, however small it is."""
+    return _verified(width, Sharing(threads, worth_sharing=1, flat_grain=1), check_elimination, keep)
+
+
+def _verified(width: int | None, sharing: Sharing, check_elimination: bool, keep: bool) -> CpuBackend:
+    kept = DiskCache(Path(_DIRECTORY.name), DEFAULT_DISK_BYTES if keep else 0)
+    return CpuBackend(width=width, sharing=sharing, verify=True, cache=kept, check_elimination=check_elimination)
 
 
 def run_case(case: Case, on: CpuBackend, *, optimize: bool = True) -> dict[str, bytes]:
@@ -35,19 +61,49 @@ def run_case(case: Case, on: CpuBackend, *, optimize: bool = True) -> dict[str, 
     return dict(zip(names, map(bytes, outputs), strict=True))
 
 
-def difference(case: Case, on: CpuBackend, *, optimize: bool = True) -> str | None:
-    """What is different from the reference: None if nothing is; failures have to agree in kind."""
+def meaning(case: Case) -> Outcome:
+    """What the case must give: bytes by name, or the code of the failure."""
     try:
         result = run_on_reference(case)
-        expected: object = {name: result.output_bytes(name) for name in result.outputs}
     except VyreError as error:
-        expected = error.code
+        return error.code
+    return {name: result.output_bytes(name) for name in result.outputs}
+
+
+def outcome(case: Case, on: CpuBackend, *, optimize: bool = True) -> Outcome:
+    """What it gives here; any failure without a name is one that was not meant."""
     try:
-        got: object = run_case(case, on, optimize=optimize)
+        return run_case(case, on, optimize=optimize)
     except VyreError as error:
-        got = error.code
+        return error.code
+    except Exception as error:
+        return repr(error)
+
+
+def compare(expected: Outcome, got: Outcome) -> str | None:
+    """What is different: None if nothing is; failures have to agree in kind."""
     if expected == got:
         return None
     if isinstance(expected, dict) and isinstance(got, dict):
         return f"outputs differ: {[name for name in expected if expected[name] != got[name]]}"
     return f"expected {expected if isinstance(expected, str) else 'outputs'}, got {got}"
+
+
+def difference(case: Case, on: CpuBackend, *, optimize: bool = True) -> str | None:
+    """What is different from the reference."""
+    return compare(meaning(case), outcome(case, on, optimize=optimize))
+
+
+def guarded(size: int, *, at_front: bool = False) -> tuple[mmap.mmap, int]:
+    """Memory of that many bytes just before a page that nobody may touch, or just behind one.
+
+    Gives what owns the memory, and its address.
+    """
+    page = mmap.PAGESIZE
+    pages = -(-size // page) + 1
+    owner = mmap.mmap(-1, (pages + 1) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(owner))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for forbidden in (start, start + pages * page):
+        assert protect(ctypes.c_void_p(forbidden), ctypes.c_size_t(page), 0) == 0
+    return owner, start + page if at_front else start + pages * page - size

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import sys
 import threading
@@ -14,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpu_support import backend, difference, run_case
+from cpu_support import backend, difference, guarded, run_case
 from vyre import reference
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import object_code
 from vyre.backends.cpu.pool import wanted_threads
 from vyre.conform.case import Case
 from vyre.conform.filetest import BACKENDS, is_legal, load_filetest, runs_wrong
-from vyre.conform.generator import generate
-from vyre.driver import Step, routes, telemetry
+from vyre.driver import Step, telemetry
 from vyre.driver.cache import DiskCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.sequence import Unchanged
@@ -35,7 +32,6 @@ from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
-SETTINGS = [(16, 1), (8, 2), (4, 1), (16, 2), (8, 1), (4, 2)]
 FILES = sorted((Path(__file__).parent.parent / "filetests").rglob("*.vyre"))
 
 COLLATZ = """
@@ -112,22 +108,6 @@ def collatz_steps(count: int) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"width{s[0]}-threads{s[1]}")
-def test_generated_programs_give_the_bytes_of_the_reference(setting: tuple[int, int]) -> None:
-    first = 40 * SETTINGS.index(setting)
-    on = backend(*setting)
-    for seed in range(first, first + 40):
-        assert difference(generate(seed, 8 if seed % 3 else 24), on, optimize=seed % 5 != 0) is None, seed
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("block", range(100))
-def test_many_generated_programs_give_the_bytes_of_the_reference(block: int) -> None:
-    on = backend(*SETTINGS[block % len(SETTINGS)])
-    for seed in range(1000 * (block + 1), 1000 * (block + 2)):
-        assert difference(generate(seed, 20), on) is None, seed
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_filetest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = load_filetest(path)
@@ -174,18 +154,6 @@ def test_barriers_order_the_vectors_of_a_workgroup(width: int) -> None:
         expected[start : start + 24] = tile
     out = backend(width).dispatch(parse(NEIGHBOURS), [data])[0]
     assert np.frombuffer(out, np.float32).tolist() == expected[:100].tolist()
-
-
-def guarded(size: int) -> tuple[mmap.mmap, int]:
-    """Memory of that many bytes just before a page that nobody may touch; what owns it, and its address."""
-    page = mmap.PAGESIZE
-    pages = -(-size // page) + 1
-    owner = mmap.mmap(-1, (pages + 1) * page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(owner))
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    for forbidden in (start, start + pages * page):
-        assert protect(ctypes.c_void_p(forbidden), ctypes.c_size_t(page), 0) == 0
-    return owner, start + pages * page - size
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no mprotect")
@@ -387,21 +355,6 @@ def test_resident_steps_see_each_other_and_stop_when_nothing_changes() -> None:
         assert words(result.outputs[0]) == [40] * 60
 
 
-def test_grid_barriers_go_a_route() -> None:
-    program = parse("""
-    program relay(workgroup 8) {
-      buffer 0 state: u32[2] readwrite
-      if gid.x == 0 { state[0] = 40 }
-      grid_sync
-      if gid.x == 9 { state[1] = state[0] + 1 }
-      grid_sync
-      if gid.x == 3 { state[0] = state[1] + 1 }
-    }""")
-    for grid in ((2,), (300,)):
-        config = DispatchConfig(grid_override=grid)
-        assert words(routes.dispatch(backend(None, 2), program, [np.zeros(2, np.uint32)], config)[0]) == [42, 41]
-
-
 def test_a_pipeline_tells_what_became_of_it() -> None:
     pipeline = backend(16).compile(parse(COLLATZ))
     assert "16 lanes" in pipeline.explain()
@@ -434,10 +387,22 @@ def test_the_environment_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) 
         wanted_threads(None)
 
 
-def test_what_the_compiler_refuses_comes_with_its_source() -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["define void @kernel() { ret i32 }", "define i32 @kernel(i32 %a) {\n  br label %b\nb:\n  ret i32 %c\n}"],
+    ids=["parsed", "named"],
+)
+def test_what_the_compiler_refuses_comes_with_its_source(text: str) -> None:
     with pytest.raises(KernelCompileFailed) as caught:
-        object_code("define void @kernel() { ret i32 }")
-    assert caught.value.source.startswith("define")
+        object_code(text)
+    assert caught.value.source == text
+
+
+def test_what_the_verifier_refuses_comes_with_its_source() -> None:
+    text = "define i32 @kernel(i32 %a) {\n  br label %b\nb:\n  %c = phi i32 [ %a, %b ]\n  ret i32 %c\n}"
+    with pytest.raises(KernelCompileFailed) as caught:
+        object_code(text, verify=True)
+    assert caught.value.source == text
 
 
 def test_an_empty_program_runs() -> None:

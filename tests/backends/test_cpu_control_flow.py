@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from cpu_support import backend
+from cpu_support import backend, sharing_backend
 from lower.skeletons import Skeleton
 from lower.test_skeletons import CONFIG, INPUTS
 from vyre import reference
@@ -19,7 +19,7 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 
-SETTINGS = ((4, 1), (8, 2), (16, 1))
+SETTINGS = ((4, 1), (8, 2), (16, 1), (1, 2))
 
 
 def with_workgroup_barriers(program: Program) -> Program:
@@ -41,7 +41,7 @@ def same_within_workgroups(seed: int) -> bool:
     meant = reference.run(program, INPUTS, grid=CONFIG.grid_override, races=True, checked=True)
     if meant.races:
         return False
-    found = backend(*SETTINGS[seed % 3]).dispatch(program, INPUTS, CONFIG)
+    found = backend(*SETTINGS[seed % len(SETTINGS)]).dispatch(program, INPUTS, CONFIG)
     assert [bytes(view) for view in found] == [bytes(meant.output_bytes(name)) for name in meant.outputs], seed
     return True
 
@@ -53,7 +53,8 @@ def same_over_the_grid(seed: int) -> bool:
         return False
     meant = routes.dispatch(ReferenceBackend(), program, INPUTS, CONFIG)
     try:
-        found = routes.dispatch(backend(*SETTINGS[seed % 3]), program, INPUTS, CONFIG)
+        config = CONFIG.with_changes(optimize=seed % 4 == 0)
+        found = routes.dispatch(sharing_backend(1 + seed % 2), program, INPUTS, config, route="native")
     except UnsupportedFeature:
         return False
     assert [bytes(view) for view in found] == [bytes(view) for view in meant], seed

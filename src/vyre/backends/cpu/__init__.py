@@ -1,33 +1,38 @@
 """Who runs programs on the processor? Machine code for vectors of lanes, behind the whole contract.
 
-Resident buffers are aligned host memory. Grid-wide points are not native: the driver's routes cut programs there.
+Resident buffers are aligned host memory. A program with grid barriers is cut at them, and its segments follow one
+another in native code; only a trap that has a handler brings the host in.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter_ns
 from typing import Final
 
 import numpy as np
 
 import vyre
-from vyre.backends.cpu.kernels import CompiledKernel, Kernels
-from vyre.backends.cpu.launches import PreparedLaunch
-from vyre.backends.cpu.pool import TIMED_OUT, Pool, wanted_threads
+from vyre.analyze.coverage import outputs_written_whole
+from vyre.backends.cpu.compile import assembly
+from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Kernels
+from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
+from vyre.backends.cpu.native import arrays_are_known
+from vyre.backends.cpu.pool import MISALIGNED, TIMED_OUT, Pool, wanted_threads
 from vyre.backends.cpu.sequences import CpuSequence
+from vyre.backends.cpu.tables import WalkedProgram
 from vyre.driver import trace
 from vyre.driver.backend import Availability, Backend, Fill, Upload
 from vyre.driver.binding import BindingPlan, binder_of
 from vyre.driver.cache import CacheStats, DiskCache
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
-from vyre.driver.fixpoint import Passes, run_to_fixpoint
+from vyre.driver.fixpoint import Passes
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
 from vyre.driver.pending import Inputs
 from vyre.driver.pipeline import CompiledPipeline
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile
+from vyre.driver.profile import EVERY_TYPE, DeviceProfile, has_grid_points
 from vyre.driver.registry import CPU_PRIORITY
 from vyre.driver.resident import (
     ReadRangeLike,
@@ -41,17 +46,54 @@ from vyre.driver.sequence import PreparedSequence, Step, Until, plan_sequence
 from vyre.driver.telemetry import count_launch
 from vyre.driver.timing import TimedResult
 from vyre.emit.llvm import Kernel
-from vyre.errors import DeviceOutOfMemory, Timeout, VyreError
+from vyre.errors import BadInputs, DeviceOutOfMemory, Timeout
+from vyre.ir import nodes as n
 from vyre.ir.binding import Array
 from vyre.ir.buffers import Role
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
 from vyre.ir.program import Program
+from vyre.lower.plan import cut_program
 from vyre.semantics.types import DType
 
-_ALIGNMENT: Final = 64
-_MOST_LAUNCHES: Final = 256
+_MOST_PREPARED: Final = 256
 _ONE_PASS: Final = Passes(1, None)
+
+
+class Prepared:
+    """A plan made ready: for one launch, if it is one, and for a walk, when one is needed."""
+
+    def __init__(self, backend: CpuBackend, plan: BindingPlan, *, optimize: bool) -> None:
+        self.plan = plan
+        places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
+        self.outputs = [places[slot.name] for slot in plan.outputs]
+        whole = outputs_written_whole(plan.program, plan.launch)
+        # What a pass writes from end to end has to be zero only to tell whether the first pass changed it.
+        self.whole = [places[name] for name in whole]
+        self.cleared = [
+            places[slot.name] for slot in plan.outputs if slot.role is Role.OUTPUT and slot.name not in whole
+        ]
+        self.launch: PreparedLaunch | None = None
+        self._make_walked = partial(WalkedProgram, plan, backend.kernels, backend.pool.sharing, optimize=optimize)
+        has_traps = plan.program.stats().has(n.Trap)
+        # What the host does for a trap may change any buffer.
+        self.recipe = [
+            (
+                slot.input_slot,
+                slot.output_slot is not None or has_traps,
+                np.empty if slot.name in whole else np.zeros,
+                slot.count,
+                slot.dtype.storage,
+            )
+            for slot in plan.descriptors
+        ]
+        if not has_grid_points(plan.program) and not has_traps:
+            kernel = backend.kernels.get(plan.program, plan.launch.grid, optimize=optimize)
+            self.launch = PreparedLaunch(plan, KernelLaunch(kernel, plan.launch, backend.pool.sharing))
+
+    @cached_property
+    def walked(self) -> WalkedProgram:
+        return self._make_walked()
 
 
 class CpuBackend(Backend):
@@ -64,45 +106,60 @@ class CpuBackend(Backend):
         self,
         *,
         threads: int | None = None,
+        sharing: Sharing | None = None,
         width: int | None = None,
         verify: bool = False,
         cache: DiskCache | None = None,
+        check_elimination: bool = True,
     ) -> None:
-        """``threads`` defaults to ``VYRE_THREADS`` or the machine's; ``width`` is the lanes of a vector."""
-        self._kernels = Kernels(width, verify, DiskCache() if cache is None else cache)
-        self.pool = Pool(wanted_threads(threads))
-        self._launches: dict[tuple[BindingPlan, bool], PreparedLaunch] = {}
+        """``threads`` defaults to ``VYRE_THREADS`` or the machine's; ``sharing`` says more about their use.
+
+        ``width`` is the lanes of a vector. Without ``check_elimination``, accesses that are proved to be in bounds are
+        checked like all others, with the same result.
+        """
+        self.kernels = Kernels(width, verify, DiskCache() if cache is None else cache, check_elimination)
+        self.pool = Pool(sharing or Sharing(wanted_threads(threads)), self.kernels.disk)
+        self._prepared: dict[tuple[BindingPlan, bool], Prepared] = {}
 
     @classmethod
     def availability(cls) -> Availability:
         if sys.platform == "win32":
             return Availability(False, "its threads need POSIX", "use it on Linux or macOS, or under WSL.")
+        if not arrays_are_known():
+            return Availability(False, "NumPy's arrays are not those of its C interface", "use CPython's NumPy.")
         return Availability(priority=CPU_PRIORITY)
 
     @cached_property
     def capabilities(self) -> DeviceProfile:
-        machine = self._kernels.machine
+        machine = self.kernels.machine
         most = MAX_WORKGROUP_INVOCATIONS
         return DeviceProfile(
             backend=self.id,
             device=machine.cpu,
             dtypes=EVERY_TYPE if machine.has_half_conversions else EVERY_TYPE - {DType.F16},
             float_exact=True,
-            subgroup_ops=True,
+            subgroup_ops=self.kernels.width != SCALAR,
             atomics64=True,
             shared_memory=True,
             async_transfers=True,
             indirect_dispatch=True,
+            traps=True,
+            collectives=True,
+            grid_sync=True,
             resident=True,
+            in_place=True,
             persistent_threads=True,
             mul_high=True,
             max_native_int_width=64,
             max_workgroup_size=(most, most, most),
             max_invocations_per_workgroup=most,
             max_workgroups_per_axis=MAX_GRID_AXIS,
-            compute_units=self.pool.threads,
-            ideal_vector_bits=32 * self._kernels.width,
+            compute_units=self.pool.sharing.threads,
+            ideal_vector_bits=32 * self.kernels.width,
         )
+
+    def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
+        return True
 
     def compile(self, program: Program, config: DispatchConfig | None = None) -> CpuPipeline:
         return CpuPipeline(self, program, config)
@@ -115,9 +172,24 @@ class CpuBackend(Backend):
         *,
         into: OutputBuffers | None = None,
     ) -> list[memoryview]:
-        config = config or DEFAULT_CONFIG
-        plan, results, _ = self._dispatch(program, inputs, config)
+        plan, results, _ = self._dispatch(program, inputs, config or DEFAULT_CONFIG)
         return plan.deliver(results, into)
+
+    def dispatch_in_place(
+        self, program: Program, memory: Sequence[Array], config: DispatchConfig | None = None
+    ) -> None:
+        config = config or DEFAULT_CONFIG
+        plan = binder_of(program).bind_in_place(memory, config, self.capabilities)
+        prepared = self._prepare(plan, config)
+        for array in memory:
+            if not array.flags.aligned:
+                raise BadInputs("memory that a run changes in place is not aligned.", "copy it to an array of its own.")
+        if len(plan.inputs) < len(memory):
+            for slot, array in zip(plan.descriptors, memory, strict=True):
+                if slot.role is Role.OUTPUT:
+                    array[: slot.count] = 0
+        self._run(prepared, list(memory), [memory[place] for place in prepared.outputs], config)
+        count_launch(plan.input_bytes)
 
     def dispatch_timed(
         self,
@@ -136,17 +208,21 @@ class CpuBackend(Backend):
         self, program: Program, inputs: Inputs, config: DispatchConfig
     ) -> tuple[BindingPlan, list[Array], Passes]:
         bound = binder_of(program).bind(inputs, config, self.capabilities)
-        plan = bound.plan
-        memory: list[Array] = []
-        for slot in plan.descriptors:
-            if slot.input_slot is None:
-                memory.append(np.zeros(slot.count, slot.dtype.storage))
-                continue
-            data = bound.inputs[slot.input_slot]
-            # A kernel relies on the alignment of elements, and changes no memory of the caller's.
-            memory.append(data.copy() if slot.output_slot is not None or not data.flags.aligned else data)
-        written = [memory[place] for place in self.prepared_launch(plan, config).outputs]
-        return plan, written, self._run(plan, memory, written, config)
+        plan, data = bound.plan, bound.inputs
+        prepared = self._prepare(plan, config)
+        try:
+            # A run changes no memory of the caller's.
+            memory = [
+                make(count, storage) if slot is None else data[slot].copy() if changes else data[slot]
+                for slot, changes, make, count, storage in prepared.recipe
+            ]
+        except MemoryError:
+            raise DeviceOutOfMemory(plan.input_bytes + plan.output_bytes) from None
+        if config.passes > 1:
+            for place in prepared.whole:
+                memory[place].fill(0)
+        written = [memory[place] for place in prepared.outputs]
+        return plan, written, self._run(prepared, memory, written, config)
 
     def dispatch_resident(
         self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
@@ -154,14 +230,12 @@ class CpuBackend(Backend):
         start = perf_counter_ns()
         config = config or DEFAULT_CONFIG
         plan = binder_of(program).bind_resident(self, resources, config)
+        prepared = self._prepare(plan, config)
         memory: list[Array] = [resource.handle for resource in resources]
-        for slot, array in zip(plan.descriptors, memory, strict=True):
-            if slot.role is Role.OUTPUT:
-                array[: slot.byte_size] = 0
-        written = [
-            memory[place][: plan.descriptors[place].byte_size] for place in self.prepared_launch(plan, config).outputs
-        ]
-        ran = self._run(plan, memory, written, config)
+        for place in prepared.cleared if config.passes == 1 else (*prepared.cleared, *prepared.whole):
+            memory[place][: plan.descriptors[place].byte_size] = 0
+        written = [memory[place][: plan.descriptors[place].byte_size] for place in prepared.outputs]
+        ran = self._run(prepared, memory, written, config)
         count_launch(0)
         return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
 
@@ -177,45 +251,46 @@ class CpuBackend(Backend):
     ) -> PreparedSequence:
         return CpuSequence(self, plan_sequence(steps, prefix, repeat, times, until, reads))
 
-    def prepared_launch(self, plan: BindingPlan, config: DispatchConfig) -> PreparedLaunch:
-        """What a plan's launches share, made once."""
+    def _prepare(self, plan: BindingPlan, config: DispatchConfig) -> Prepared:
+        """What runs of a plan share, made once."""
         key = plan, config.optimize
-        prepared = self._launches.get(key)
+        prepared = self._prepared.get(key)
         if prepared is None:
-            if len(self._launches) >= _MOST_LAUNCHES:
-                self._launches.clear()
-            kernel = self._kernels.get(plan.program, plan.launch.grid, optimize=config.optimize)
-            prepared = self._launches[key] = PreparedLaunch(plan, kernel)
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            prepared = self._prepared[key] = Prepared(self, plan, optimize=config.optimize)
         return prepared
 
-    def _run(self, plan: BindingPlan, memory: list[Array], written: list[Array], config: DispatchConfig) -> Passes:
+    def _run(self, prepared: Prepared, memory: list[Array], written: list[Array], config: DispatchConfig) -> Passes:
         """Runs all passes on memory in the order of the plan's descriptors; ``written`` is what it changes."""
-        launch = self.prepared_launch(plan, config)
+        if trace.active is not None:
+            with trace.span("launch", self.id, program=prepared.plan.program.name, grid=prepared.plan.launch.grid):
+                return self._execute(prepared, memory, written, config)
+        return self._execute(prepared, memory, written, config)
 
-        def run_pass() -> None:
-            if launch.invocations:
-                stopped = self.pool.run(launch, memory, config.timeout_s)
-                if stopped:
-                    raise _stopping(stopped, launch, config)
-
-        with trace.span("launch", self.id, program=plan.program.name, grid=plan.launch.grid):
-            if config.passes == 1:
-                run_pass()
-                return _ONE_PASS
-            return run_to_fixpoint(run_pass, lambda: [array.tobytes() for array in written], config.passes)
+    def _execute(self, prepared: Prepared, memory: list[Array], written: list[Array], config: DispatchConfig) -> Passes:
+        launch = prepared.launch
+        if launch is None or config.passes > 1:
+            return prepared.walked.run(self.pool, list(map(_aligned, memory)), written, config)
+        stopped = self.pool.run(launch, memory, config.timeout_s)
+        if stopped == MISALIGNED:
+            stopped = self.pool.run(launch, list(map(_aligned, memory)), config.timeout_s)
+        if stopped == TIMED_OUT:
+            raise Timeout(config.timeout_s or 0.0)
+        if stopped:
+            raise DeviceOutOfMemory(launch.launch.kernel.kernel.scratch_bytes)
+        return _ONE_PASS
 
     def kernel(self, program: Program, grid: tuple[int, int, int] = (1, 1, 1)) -> CompiledKernel:
         """The compiled kernel that a launch of a legal program on that grid runs."""
-        return self._kernels.get(binder_of(program).program, grid)
+        return self.kernels.get(binder_of(program).program, grid)
 
     def allocate(self, byte_len: int) -> ResidentBuffer:
         require_byte_len(byte_len)
         try:
-            raw = np.zeros(byte_len + _ALIGNMENT, np.uint8)
+            return ResidentBuffer(self, byte_len, aligned_bytes(byte_len))
         except (MemoryError, ValueError):
             raise DeviceOutOfMemory(byte_len) from None
-        start = -raw.ctypes.data % _ALIGNMENT
-        return ResidentBuffer(self, byte_len, raw[start : start + byte_len])
 
     def free(self, buffer: ResidentBuffer) -> None:
         require_owned(self, buffer).release()
@@ -254,11 +329,12 @@ class CpuBackend(Backend):
         size = require_range(require_owned(self, buffer), offset, length)
         with trace.span("download", self.id, bytes=size):
             if into is not None:
-                return into.store([memoryview(buffer.handle[offset : offset + size])])[0]
+                # What is read-only is copied: no slot takes over the memory of the device.
+                return into.store([memoryview(buffer.handle[offset : offset + size]).toreadonly()])[0]
             return memoryview(buffer.handle[offset : offset + size].copy())
 
     def cache_stats(self) -> CacheStats:
-        return self._kernels.disk.stats()
+        return self.kernels.disk.stats()
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -270,35 +346,39 @@ class CpuPipeline(CompiledPipeline):
 
     backend: CpuBackend
 
-    def _kernel(self) -> Kernel:
-        program = self.program
+    def _kernels(self) -> list[tuple[str, Kernel]]:
+        """The kernels that a grid of one axis runs, one for each segment, and what to call them."""
+        program = binder_of(self.program).program
         if self.config.workgroup_override is not None:
             program = program.with_workgroup_size(self.config.workgroup_override)
-        return self.backend.kernel(program).kernel
+        segments = cut_program(program, checked=True).segments
+        return [(segment.label, self.backend.kernel(segment.program).kernel) for segment in segments]
 
     def llvm(self) -> str:
-        """The LLVM IR of the kernel that a grid of one axis runs."""
-        return self._kernel().text
+        """The LLVM IR of the kernels that a grid of one axis runs, one for each segment."""
+        return "\n".join(_headed(label, kernel.text) for label, kernel in self._kernels())
 
     def asm(self) -> str:
-        """The machine instructions of that kernel."""
-        from vyre.backends.cpu.compile import assembly
-
-        return assembly(self._kernel().text)
+        """The machine instructions of those kernels."""
+        return "\n".join(_headed(label, assembly(kernel.text)) for label, kernel in self._kernels())
 
     def explain(self, inputs: Inputs | None = None) -> str:
+        from vyre.backends.cpu.instructions import summary
+
         lines = [super().explain(inputs)]
-        if self.is_routed:
-            lines.append("  code: the segments of the route are compiled when they run")
-        else:
-            kernel = self._kernel()
+        for label, kernel in self._kernels():
             over = "invocations" if kernel.is_flat else "workgroups"
-            lines.append(f"  code: {kernel.width} lanes, over {over}, {kernel.scratch_bytes:,} bytes of state")
+            state = f"{kernel.width} lanes, over {over}, {kernel.scratch_bytes:,} bytes of its own"
+            lines.append(f"  code, {label}: {state}")
             lines += [f"  {count:6} {what}" for what, count in kernel.notes.items() if count]
+            lines.append(f"  innermost loop: {summary(assembly(kernel.text))}")
         return "\n".join(lines)
 
 
-def _stopping(stopped: int, launch: PreparedLaunch, config: DispatchConfig) -> VyreError:
-    if stopped == TIMED_OUT:
-        return Timeout(config.timeout_s or 0.0)
-    return DeviceOutOfMemory(launch.kernel.kernel.scratch_bytes)
+def _headed(label: str, code: str) -> str:
+    return f"; {label}\n{code}"
+
+
+def _aligned(array: Array) -> Array:
+    """A kernel relies on the alignment of elements."""
+    return array if array.flags.aligned else array.copy()

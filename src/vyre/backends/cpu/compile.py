@@ -1,21 +1,31 @@
-"""How does LLVM IR become machine code? Verified if asked, optimised by a few passes, kept as object code."""
+"""How does LLVM IR become machine code? Verified if asked, optimised by a few passes, kept as object code.
+
+What LLVM refuses is KernelCompileFailed, with the source. What it gives up on ("LLVM ERROR: Cannot select" and other
+faults of its own) ends the process: LLVM calls ``abort``, and llvmlite has nothing to put in its place. Such a kernel
+is a fault of the emitter, which must not write it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import cache
+from hashlib import blake2b
 from threading import Lock
 from typing import Any, Final
 
+import llvmlite
 import llvmlite.binding as llvm
 import msgspec
 
+from vyre.driver import trace
+from vyre.driver.cache import DiskCache
 from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
-# Part of what object code is cached by: counts up when other code is made of the same text.
-PIPELINE: Final = 2
+# Part of what object code is kept by: counts up when other code is made of the same text.
+PIPELINE: Final = 3
 _LARGE_TEXT: Final = 1 << 20
 _HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
@@ -26,8 +36,9 @@ _PASSES_OF_LARGE: Final = (
     "add_instruction_combine_pass",
     "add_simplify_cfg_pass",
 )
-# Combining and numbering take time that grows faster than the program, and of code in vectors they leave about as much.
-_PASSES_OF_HUGE: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
+# For huge programs, where combining and numbering take time that grows faster than the program, and for those who ask
+# for code soon: these take less time than instruction selection then saves.
+_QUICK_PASSES: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -69,41 +80,60 @@ def _effort(text: str, optimize: bool) -> int:
 
 def _module(text: str, *, verify: bool, optimize: bool) -> Any:
     target = _target_machine(_effort(text, optimize))
-    try:
-        module = llvm.parse_assembly(text)
-        if verify:
-            module.verify()
-    except RuntimeError as error:
-        raise KernelCompileFailed("cpu", str(error), text) from None
+    module = llvm.parse_assembly(text)
+    if verify:
+        module.verify()
     module.triple = llvm.get_process_triple()
     module.data_layout = str(target.target_data)
-    if not optimize:
-        return module
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     # The code is in vectors already, and wide ones: more of them, or more copies, only cost time.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(target, tuning)
-    if len(text) < _LARGE_TEXT:
+    if optimize and len(text) < _LARGE_TEXT:
         passes = builder.getModulePassManager()
     else:
         passes = llvm.create_new_module_pass_manager()
-        for name in _PASSES_OF_LARGE if len(text) < _HUGE_TEXT else _PASSES_OF_HUGE:
+        for name in _PASSES_OF_LARGE if optimize and len(text) < _HUGE_TEXT else _QUICK_PASSES:
             getattr(passes, name)()
     passes.run(module, builder)
     return module
 
 
+@contextmanager
+def _refusals(text: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise KernelCompileFailed("cpu", str(error), text) from None
+
+
 def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
     """The object code of a module."""
-    with _LOCK:
+    with _LOCK, _refusals(text):
         module = _module(text, verify=verify, optimize=optimize)
         code: bytes = _target_machine(_effort(text, optimize)).emit_object(module)
         return code
 
 
+def kept_object_code(
+    disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool = True
+) -> tuple[bytes, bool]:
+    """The object code of a module, from the disk if it is there, and whether it was."""
+    machine = this_machine()
+    parts = (text, machine.cpu, machine.features, llvmlite.__version__, PIPELINE, optimize)
+    key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
+    found = disk.get(key)
+    if found is not None:
+        return found, True
+    with trace.span("compile", "cpu", program=name):
+        code = object_code(text, verify=verify, optimize=optimize)
+    disk.put(key, code)
+    return code, False
+
+
 def assembly(text: str) -> str:
     """The machine instructions of a module, for people."""
-    with _LOCK:
+    with _LOCK, _refusals(text):
         listing: str = _target_machine(_effort(text, True)).emit_assembly(_module(text, verify=True, optimize=True))
         return listing
 

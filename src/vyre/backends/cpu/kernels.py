@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Final
 
-import llvmlite
 import msgspec
 
-from vyre.backends.cpu.compile import PIPELINE, Loaded, Machine, kernel_function, object_code, this_machine
-from vyre.driver import telemetry, trace
+from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, kernel_function, this_machine
+from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL, Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.program import Program
 
+# A width of 1 is code for one invocation after another, without vectors.
+SCALAR: Final = 1
 WIDTHS: Final = (4, 8, 16)
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
@@ -33,26 +33,28 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
 class Kernels:
     """Makes and keeps compiled kernels for vectors of one width."""
 
-    def __init__(self, width: int | None, verify: bool, disk: DiskCache) -> None:
+    def __init__(self, width: int | None, verify: bool, disk: DiskCache, check_elimination: bool = True) -> None:
         self.machine: Machine = this_machine()
-        if width is not None and width not in WIDTHS:
-            raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {WIDTHS}, or leave it out.")
+        widths = (SCALAR, *WIDTHS)
+        if width is not None and width not in widths:
+            raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
         self.disk = disk
-        self._verify = verify
+        self._verify, self._check_elimination = verify, check_elimination
 
     def get(self, program: Program, grid: tuple[int, int, int], *, optimize: bool = True) -> CompiledKernel:
         """The kernel for a launch of that grid; without optimisation it is compiled faster, and runs slower."""
         flat = grid[1] == 1 and grid[2] == 1 and can_be_flat(program)
         kept = program.__dict__.setdefault("_cpu_kernels", {})
-        key = self.width, flat, optimize
+        key = self.width, flat, optimize, self._check_elimination
         found: CompiledKernel | None = kept.get(key)
         if found is None:
-            found = kept[key] = self._make(program, flat, optimize)
+            # Of two threads that both made it, both get the first: what is not kept is unloaded.
+            found = kept.setdefault(key, self._make(program, flat, optimize))
         return found
 
     def _make(self, program: Program, flat: bool, optimize: bool) -> CompiledKernel:
-        kernel = emit_kernel(program, self.width, flat=flat)
+        kernel = emit_kernel(program, self.width, flat=flat, check_elimination=self._check_elimination)
         if len(kernel.text) > _MOST_TEXT:
             raise UnsupportedFeature(
                 f"a program of {program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "
@@ -60,16 +62,7 @@ class Kernels:
                 "cpu",
                 "split it into several programs, or put repeated code into loops.",
             )
-        machine = self.machine
-        parts = (kernel.text, machine.cpu, machine.features, llvmlite.__version__, PIPELINE, optimize)
-        key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
-        code = self.disk.get(key)
-        if code is None:
-            telemetry.count(compile_misses=1)
-            with trace.span("compile", "cpu", program=program.name):
-                code = object_code(kernel.text, verify=self._verify, optimize=optimize)
-            self.disk.put(key, code)
-        else:
-            telemetry.count(compile_hits=1)
+        code, was_kept = kept_object_code(self.disk, program.name, kernel.text, verify=self._verify, optimize=optimize)
+        telemetry.count(**{"compile_hits" if was_kept else "compile_misses": 1})
         loaded = Loaded(code)
         return CompiledKernel(kernel, loaded, loaded.address(KERNEL), kernel_function(loaded, KERNEL))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from vyre.backends.cpu.kernels import CompiledKernel
 from vyre.driver.binding import BindingPlan
-from vyre.errors import BadInputs
+from vyre.errors import BadInputs, DeviceOutOfMemory
 from vyre.ir.binding import Array
+from vyre.ir.launch import Launch
 
 # Ids along an axis are u32, and a vector may reach a little further than the grid.
 _MOST_ALONG_AXIS: Final = (1 << 32) - 64
+_ALIGNMENT: Final = 64
+_SHARES_PER_THREAD: Final = 16
 
 
 def address_of(array: Array) -> int:
@@ -21,53 +27,92 @@ def address_of(array: Array) -> int:
     return address
 
 
-class PreparedLaunch:
-    """A plan's kernel and all of its argument block but the addresses.
+def aligned_bytes(count: int) -> Array:
+    """Zeros from an address on that suits vectors and keeps words on the cache lines they are meant for."""
+    raw = np.zeros(count + _ALIGNMENT, np.uint8)
+    start = -address_of(raw) % _ALIGNMENT
+    return raw[start : start + count]
 
-    ``total`` counts what the kernel runs over: invocations, or workgroups. ``outputs`` are the places of the outputs
-    among the plan's descriptors.
+
+class Sharing(msgspec.Struct, frozen=True):
+    """When threads share a launch: with at least ``worth_sharing`` invocations, fewer are done before another begins.
+
+    ``flat_grain`` is how many invocations a thread takes at least at a time.
     """
 
-    __slots__ = ("_captures", "_counts", "_grid", "_order", "invocations", "kernel", "outputs", "total")
+    threads: int
+    worth_sharing: int = 2048
+    flat_grain: int = 1024
 
-    def __init__(self, plan: BindingPlan, kernel: CompiledKernel) -> None:
-        launch = plan.launch
-        x, y, z = launch.grid
+
+class KernelLaunch:
+    """A kernel over a grid.
+
+    ``total`` counts what the kernel runs over: invocations, or workgroups. ``grain`` is how many of them a thread takes
+    at a time, None if the caller should do all of them alone. ``captures`` are the words of the kernel's own buffers.
+    """
+
+    __slots__ = ("captures", "grain", "grid", "kernel", "total")
+
+    def __init__(self, kernel: CompiledKernel, launch: Launch, sharing: Sharing) -> None:
         for count, size in zip(launch.grid, launch.workgroup_size, strict=True):
             if count * size > _MOST_ALONG_AXIS:
                 raise BadInputs(
                     f"the grid {launch.grid} has {count * size:,} invocations along an axis, and ids are u32.",
                     "launch fewer workgroups, along more axes.",
                 )
-        self._captures = [capture.words(launch) for capture in kernel.kernel.captures]
-        for words, capture in zip(self._captures, kernel.kernel.captures, strict=True):
+        self.captures = [capture.words(launch) for capture in kernel.kernel.captures]
+        for words, capture in zip(self.captures, kernel.kernel.captures, strict=True):
             if 4 * words > _MOST_ALONG_AXIS:
                 raise BadInputs(
                     f"the transfers to '{capture.destination.name}' would keep {4 * words:,} bytes.",
                     "launch fewer invocations, or transfer less.",
                 )
+        x, y, z = self.grid = launch.grid
         self.kernel = kernel
-        self.invocations = launch.invocations
-        self.total = self.invocations if kernel.kernel.is_flat else x * y * z
-        self._grid = launch.grid
+        self.total = launch.invocations if kernel.kernel.is_flat else x * y * z
+        self.grain: int | None = None
+        if sharing.threads > 1 and launch.invocations >= sharing.worth_sharing and self.total > 1:
+            grain = max(1, self.total // (sharing.threads * _SHARES_PER_THREAD))
+            if kernel.kernel.is_flat:
+                # What a thread takes starts with a whole vector.
+                least = math.lcm(sharing.flat_grain, kernel.kernel.width)
+                grain = -(-grain // least) * least
+            self.grain = grain
+
+
+class PreparedLaunch:
+    """A plan that is one launch: its kernel, and a frame with all of its argument block but the addresses.
+
+    ``pack`` makes what ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the plan's
+    memory in its order, and the caller runs it alone.
+    """
+
+    __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack")
+
+    def __init__(self, plan: BindingPlan, launch: KernelLaunch) -> None:
+        names = launch.kernel.kernel.buffers
         places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
-        self.outputs = [places[slot.name] for slot in plan.outputs]
-        declared = kernel.kernel.buffers[: len(places)]
-        self._order = [places[name] for name in declared]
-        self._counts = [plan.descriptors[place].count for place in self._order]
+        self.launch = launch
+        self.is_shared = launch.grain is not None
+        self._order = [places[name] for name in names[: len(places)]]
+        block = [0, *launch.grid]
+        for place in self._order:
+            # In place of the address: the bits that have to be zero in it.
+            block += (plan.descriptors[place].dtype.bytes - 1, plan.descriptors[place].count)
+        for words in launch.captures:
+            block += (3, words)
+        head = [launch.kernel.address, launch.total, launch.grain or 0, len(names), len(block)]
+        self._frame = np.array([*head, *block], np.int64)
+        self.frame = address_of(self._frame)
+        self.pack = Struct(f"{len(names)}P").pack
+        is_in_order = self._order == list(range(len(self._order)))
+        self.is_simple = is_in_order and not launch.captures and not self.is_shared
 
-    def block(self, memory: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """The argument block for the plan's buffers, by descriptor, and memory that has to live as long as it.
-
-        The word that stops a kernel is the block's last.
-        """
-        words = [0, *self._grid]
-        for place, count in zip(self._order, self._counts):  # noqa: B905 (the keyword costs as much as the loop)
-            words += (memory[place].__array_interface__["data"][0], count)
-        kept = [np.zeros(words, np.uint32) for words in self._captures]
-        for array in kept:
-            words += (address_of(array), len(array))
-        words.append(0)
-        block = np.array(words, np.int64)
-        block[0] = address_of(block) + 8 * (len(words) - 1)
-        return block, kept
+    def arrays(self, memory: Sequence[Array]) -> list[Array]:
+        """The arrays of the kernel's buffers, in its order, from those of the plan's."""
+        try:
+            captures = [np.zeros(words, np.uint32) for words in self.launch.captures]
+        except MemoryError:
+            raise DeviceOutOfMemory(4 * sum(self.launch.captures)) from None
+        return [*(memory[place] for place in self._order), *captures]

@@ -1,6 +1,6 @@
-"""Who runs a kernel? The caller, and for larger grids threads that wait in native code for their share of the work.
+"""Who runs kernels? The caller, and for larger grids threads that wait in native code for their share of the work.
 
-A pool has one job at a time; whoever finds it busy runs his kernel alone. Threads do not outlive a fork: a child
+A pool has one job at a time; whoever finds it busy runs his kernels alone. Threads do not outlive a fork: a child
 process finds that it is another one, and starts its own.
 """
 
@@ -8,27 +8,36 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from ctypes import CFUNCTYPE, c_bool, c_int64, c_void_p
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from functools import cached_property
 from threading import Lock, Thread, Timer
 from typing import Final
 
 import numpy as np
 
-from vyre.backends.cpu.launches import PreparedLaunch, address_of
-from vyre.backends.cpu.native import POOL_BYTES, native
+from vyre.backends.cpu.compile import Loaded
+from vyre.backends.cpu.launches import PreparedLaunch, Sharing, address_of, aligned_bytes
+from vyre.backends.cpu.native import PART_BYTES, POOL_BYTES, SPINS_WORD, THREADS_WORD, Ending, native
+from vyre.driver.cache import DiskCache
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 
+MISALIGNED: Final = -1
 TIMED_OUT: Final = 1
-# Fewer invocations than this are done before another thread has woken up.
-_WORTH_SHARING: Final = 2048
-_SHARES_PER_THREAD: Final = 16
-_FLAT_GRAIN: Final = 1024
+# Some tens of microseconds: longer than most kernels take between two grid barriers, shorter than anybody notices.
+_SPINS: Final = 2048
 
 _OfPool: Final = CFUNCTYPE(None, c_void_p)
-_OfJob: Final = CFUNCTYPE(None, c_void_p, c_void_p)
-_OfSequence: Final = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_bool)
+_Worker: Final = CFUNCTYPE(None, c_void_p, c_int64)
+_Enter: Final = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_void_p, c_void_p)
+_Walk: Final = CFUNCTYPE(c_int64, c_void_p, c_void_p)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def wanted_threads(threads: int | None) -> int:
@@ -37,7 +46,7 @@ def wanted_threads(threads: int | None) -> int:
     if threads is None:
         source, text = "VYRE_THREADS", os.environ.get("VYRE_THREADS", "")
         if not text:
-            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            return processors()
     if not text.isdecimal() or not 1 <= int(text) <= 1024:
         raise BadInputs(f"{source} is {text!r}.", "give a number of threads from 1 to 1024, or leave it out.")
     return int(text)
@@ -46,87 +55,88 @@ def wanted_threads(threads: int | None) -> int:
 class _Crew:
     """Running threads and the memory they wait on."""
 
-    def __init__(self, helpers: int) -> None:
+    def __init__(self, code: Loaded, helpers: int) -> None:
         self.process = os.getpid()
         self.lock = Lock()
-        self._memory = np.zeros(POOL_BYTES, np.uint8)
-        self.pool = address_of(self._memory)
-        code = native()
-        self.launch: Callable[[int, int], None] = _OfJob(code.address("launch"))
+        memory = aligned_bytes(POOL_BYTES + PART_BYTES * (helpers + 1))
+        words = memory.view(np.int64)
+        words[THREADS_WORD] = helpers + 1
+        # Who waits on a processor that others need keeps them from what he waits for.
+        words[SPINS_WORD] = _SPINS if helpers < processors() else 0
+        self.pool = address_of(memory)
         _OfPool(code.address("prepare"))(self.pool)
-        worker = _OfPool(code.address("worker"))
-        memory = self._memory
-        for number in range(helpers):
-            Thread(target=_wait_for_work, args=(worker, memory), name=f"vyre-cpu-{number}", daemon=True).start()
+        worker = _Worker(code.address("worker"))
+        for number in range(1, helpers + 1):
+            Thread(target=_wait_for_work, args=(worker, memory, number), name=f"vyre-cpu-{number}", daemon=True).start()
+        self._memory = memory
         self.quit = weakref.finalize(self, _OfPool(code.address("quit")), self.pool)
         # At exit the process takes its threads along; telling them would only race with the end of Python.
         self.quit.atexit = False
 
 
-def _wait_for_work(worker: Callable[[int], None], memory: Array) -> None:
+def _wait_for_work(worker: Callable[[int, int], None], memory: Array, number: int) -> None:
     # The thread keeps the memory it waits on alive.
-    worker(address_of(memory))
+    worker(address_of(memory), number)
+
+
+@contextmanager
+def stopping_after(timeout_s: float | None, words: Array, place: int) -> Iterator[None]:
+    """Sets a stop word when the time is over."""
+    if timeout_s is None:
+        yield
+        return
+    timer = Timer(timeout_s, words.__setitem__, (place, TIMED_OUT))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Pool:
     """Runs kernels with a number of threads, the caller among them."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, sharing: Sharing, disk: DiskCache) -> None:
+        self.sharing = sharing
+        self._disk = disk
         self._crew: _Crew | None = None
         self._starting = Lock()
 
+    @cached_property
+    def _enter(self) -> Callable[[int | None, int, bytes, int | None], int]:
+        return _Enter(native(self._disk).address("enter"))
+
+    @cached_property
+    def _walk(self) -> Callable[[int | None, int], int]:
+        return _Walk(native(self._disk).address("walk"))
+
     def run(self, launch: PreparedLaunch, memory: Sequence[Array], timeout_s: float | None) -> int:
-        """Runs a launch; 0, or why it was stopped: TIMED_OUT, or what the kernel says."""
-        block, kept = launch.block(memory)
-        if timeout_s is None:
-            self._run(launch, block)
-        else:
-            timer = Timer(timeout_s, lambda: block.__setitem__(-1, TIMED_OUT))
-            timer.daemon = True
-            timer.start()
-            try:
-                self._run(launch, block)
-            finally:
-                timer.cancel()
-        del kept
-        return int(block[-1])
+        """Runs a launch; 0, or why not all of it ran: MISALIGNED, TIMED_OUT, or what the kernel says."""
+        if launch.is_simple and timeout_s is None:
+            return self._enter(None, launch.frame, launch.pack(*map(id, memory)), None)
+        arrays = launch.arrays(memory)
+        objects = launch.pack(*map(id, arrays))
+        stop = np.zeros(1, np.int64)
+        stop_word = address_of(stop)
+        with stopping_after(timeout_s, stop, 0):
+            if not launch.is_shared:
+                return self._enter(None, launch.frame, objects, stop_word)
+            return self._with_help(lambda pool: self._enter(pool, launch.frame, objects, stop_word))
 
-    def grain(self, launch: PreparedLaunch) -> int | None:
-        """How much of a launch a thread takes at a time; None if the caller should do it alone."""
-        total = launch.total
-        if self.threads == 1 or launch.invocations < _WORTH_SHARING or total == 1:
-            return None
-        grain = max(1, total // (self.threads * _SHARES_PER_THREAD))
-        return -(-grain // _FLAT_GRAIN) * _FLAT_GRAIN if launch.kernel.kernel.is_flat else grain
+    def walk(self, run: int, *, shared: bool) -> Ending:
+        """Walks a table from where its run is, with help if some of its nodes are worth sharing."""
+        return Ending(self._with_help(lambda pool: self._walk(pool, run)) if shared else self._walk(None, run))
 
-    def run_steps(
-        self, steps: Array, count: int, times: int, watches: Array, watched: int, keep: bool, shared: bool
-    ) -> int:
-        """Runs a table of steps natively, with help if some of them are worth sharing and nobody else has it."""
-        run = _OfSequence(native().address("sequence"))
-        arguments = (address_of(steps), count, times, address_of(watches), watched, keep)
-        if shared:
-            crew = self._crew_of_this_process()
-            if crew.lock.acquire(blocking=False):
-                try:
-                    return int(run(crew.pool, *arguments))
-                finally:
-                    crew.lock.release()
-        return int(run(None, *arguments))
-
-    def _run(self, launch: PreparedLaunch, block: Array) -> None:
-        kernel, total, grain = launch.kernel, launch.total, self.grain(launch)
-        if grain is not None:
-            crew = self._crew_of_this_process()
-            if crew.lock.acquire(blocking=False):
-                try:
-                    job = np.array((kernel.address, address_of(block), 0, total, grain, block[0]), np.int64)
-                    crew.launch(crew.pool, address_of(job))
-                finally:
-                    crew.lock.release()
-                return
-        kernel.function(address_of(block), 0, total)
+    def _with_help(self, run: Callable[[int | None], int]) -> int:
+        """Calls with a pool, or with None if somebody else has it."""
+        crew = self._crew_of_this_process()
+        if not crew.lock.acquire(blocking=False):
+            return run(None)
+        try:
+            return run(crew.pool)
+        finally:
+            crew.lock.release()
 
     def _crew_of_this_process(self) -> _Crew:
         crew = self._crew
@@ -138,7 +148,7 @@ class Pool:
                 if crew is not None:
                     # Its threads are in the process that was forked.
                     crew.quit.detach()
-                crew = self._crew = _Crew(self.threads - 1)
+                crew = self._crew = _Crew(native(self._disk), self.sharing.threads - 1)
             return crew
 
     def close(self) -> None:

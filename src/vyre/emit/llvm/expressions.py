@@ -1,14 +1,19 @@
-"""How is an expression written for vectors of lanes? Uniform parts once, as scalars; all others in every lane.
+"""How is an expression written for vectors of lanes? What all lanes know from one of them once, as a scalar; all other
+in every lane. Which is which, ``vyre.analyze.shapes`` says.
 
 The value of a lane that is not active means nothing, but computing it is always safe.
 """
 
 from __future__ import annotations
 
-from vyre.analyze.shapes import Id
+from typing import Final
+
+from vyre.analyze.shapes import Layout
 from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.accesses import Accesses
+from vyre.emit.llvm.memory import ALL, NONE
 from vyre.emit.llvm.operators import Lanes
-from vyre.emit.llvm.text import ELEMENT, STORED, Code, Module, shaped, spread
+from vyre.emit.llvm.text import ELEMENT, STORED, shaped
 from vyre.emit.llvm.values import Cell, Shape, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -17,31 +22,29 @@ from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import to_bits
 from vyre.semantics.types import DType
 
-ALL = "splat (i1 true)"
-NONE = "zeroinitializer"
+__all__ = ["ALL", "NONE", "Expressions"]
+
+_WORDS: Final = (DType.U32, DType.I32)
+# Stands for an operand that is at hand as a value.
+_GIVEN: Final = n.Var("")
 
 
-class Expressions:
-    """Writes expressions. ``mask`` says which lanes are active; ``step`` is how many lanes of a vector are used."""
+class Expressions(Accesses):
+    """Writes expressions; ``id_values`` are the ids as the vector at hand has them.
 
-    def __init__(self, width: int, step: int) -> None:
-        self.width, self.step = width, step
-        self.code = Code(Module())
-        self.vector, self.scalar = Lanes(self.code, width), Lanes(self.code, 0)
-        self.mask = ALL
+    ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``fills`` are
+    where it puts the next value.
+    """
+
+    def __init__(self, width: int, layout: Layout) -> None:
+        super().__init__(width, layout)
         self.chunk = ""
         self.scratch = 0
-        self.places: dict[str, m.Place] = {}
         self.values: dict[str, Value] = {}
         self.cells: dict[str, Cell] = {}
-        self.id_values: dict[Id, Value] = {}
-        self.notes = dict.fromkeys(
-            ("uniform loads", "linear loads", "gathers", "uniform stores", "linear stores", "scatters",
-             "masked branches", "uniform branches", "divergent loops", "uniform loops", "runs"), 0
-        )  # fmt: skip
-
-    def _iota(self) -> str:
-        return f"<{', '.join(f'i32 {lane}' for lane in range(self.width))}>"
+        self.slots: dict[str, Cell] = {}
+        self.fills: dict[str, Cell] = {}
+        self.id_values: dict[tuple[type[n.Expr], int], Value] = {}
 
     def _address(self, cell: Cell) -> str:
         if cell.pointer:
@@ -55,50 +58,12 @@ class Expressions:
     def _read(self, cell: Cell) -> Value:
         assert cell.dtype is not None
         kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
-        text = self.code.put(f"load {kind}, ptr {self._address(cell)}, align 8")
-        return Value(cell.dtype, Shape.VARYING if cell.varying else Shape.UNIFORM, text)
+        return Value(cell.dtype, cell.shape, self.code.put(f"load {kind}, ptr {self._address(cell)}, align 8"))
 
-    def _reserve(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         offset = self.scratch
         self.scratch += -(-size // 64) * 64
         return offset
-
-    def _and(self, a: str, b: str) -> str:
-        if a == ALL:
-            return b
-        return a if b == ALL else self.vector.op("and", "i1", a, b)
-
-    def _not(self, mask: str) -> str:
-        return self.vector.op("xor", "i1", mask, ALL)
-
-    def _vector(self, value: Value) -> str:
-        match value.shape:
-            case Shape.VARYING:
-                return value.text
-            case Shape.UNIFORM:
-                return spread(self.code, ELEMENT[value.dtype], value.text, self.width)
-            case Shape.LINEAR:
-                base = spread(self.code, "i32", value.text, self.width)
-                return self.vector.op("add", "i32", base, self._iota())
-
-    def _binary(self, op: str, a: Value, b: Value) -> Value:
-        result = OPERATORS[op].result_type(a.dtype)
-        shapes = a.shape, b.shape
-        if shapes == (Shape.UNIFORM, Shape.UNIFORM):
-            return Value(result, Shape.UNIFORM, self.scalar.binary(op, a.dtype, a.text, b.text))
-        if (op == "add" and set(shapes) == {Shape.LINEAR, Shape.UNIFORM}) or (
-            op == "sub" and shapes == (Shape.LINEAR, Shape.UNIFORM)
-        ):
-            return Value(result, Shape.LINEAR, self.scalar.binary(op, a.dtype, a.text, b.text))
-        if op in ("div", "mod") and a.dtype is DType.U32 and b.shape is Shape.UNIFORM and b.text.startswith("%"):
-            return Value(result, Shape.VARYING, self.vector.divide_by_one(op, self._vector(a), b.text))
-        return Value(result, Shape.VARYING, self.vector.binary(op, a.dtype, self._vector(a), self._vector(b)))
-
-    def _lanes_for(self, *values: Value) -> tuple[Lanes, Shape, list[str]]:
-        """Scalar operations for uniform operands, vector ones for all others."""
-        if all(value.shape is Shape.UNIFORM for value in values):
-            return self.scalar, Shape.UNIFORM, [value.text for value in values]
-        return self.vector, Shape.VARYING, [self._vector(value) for value in values]
 
     def _evaluate(self, root: n.Expr) -> Value:
         stack: list[Value] = []
@@ -117,76 +82,64 @@ class Expressions:
                 return value if value is not None else self._read(self.cells[name])
             case n.Lit(bits, dtype):
                 return Value(dtype, Shape.UNIFORM, self.scalar.literal(bits, dtype))
-            case n.BinOp(op):
-                return self._binary(op, given[0], given[1])
-            case n.UnOp(op):
-                dtype = OPERATORS[op].result_type(given[0].dtype)
-                lanes, shape, texts = self._lanes_for(*given)
-                return Value(dtype, shape, lanes.unary(op, given[0].dtype, texts[0]))
-            case n.Load(buffer):
-                return self._load(self.places[buffer], given[0])
+            case n.Load(buffer) if buffer in self.slots:
+                return self._read(self.slots[buffer])
+            case n.Load():
+                return self._load(node, given[0])
             case n.InvocationId(axis) | n.WorkgroupId(axis) | n.LocalId(axis):
-                return self.id_values[type(node), axis]
+                return self._known(self.id_values[type(node), axis], self.layout.shape_of(node))
             case n.NumWorkgroups(axis):
                 return Value(DType.U32, Shape.UNIFORM, f"%grid.{'xyz'[axis]}")
             case n.BufLen(buffer):
                 return Value(DType.U32, Shape.UNIFORM, self.places[buffer].length)
-            case n.Select():
-                lanes, shape, texts = self._lanes_for(*given)
-                dtype = given[1].dtype
-                return Value(dtype, shape, lanes.select(texts[0], ELEMENT[dtype], texts[1], texts[2]))
-            case n.Cast(target):
-                if given[0].dtype is target:
-                    return given[0]
-                lanes, shape, texts = self._lanes_for(*given)
-                return Value(target, shape, lanes.cast(given[0].dtype, target, texts[0]))
-            case n.Bitcast(target):
-                lanes, shape, texts = self._lanes_for(*given)
-                return Value(target, shape, lanes.bitcast(given[0].dtype, target, texts[0]))
-            case n.Fma():
-                lanes, shape, texts = self._lanes_for(*given)
-                return Value(given[0].dtype, shape, lanes.fma(given[0].dtype, *texts))
+            case n.BinOp() | n.UnOp() | n.Select() | n.Cast() | n.Bitcast() | n.Fma():
+                return self._operator(node, given)
             case n.Atomic():
                 expected = given[1] if node.expected is not None else None
                 operand = given[-1] if node.value is not None else None
-                return self._atomic(node.op, self.places[node.buffer], given[0], expected, operand)
+                old = self._atomic(node.op, self.places[node.buffer], given[0], expected, operand)
+                return self._known(old, self.layout.shape_of(node))
             case _:
-                return self._subgroup(node, given)
+                return self._known(self._subgroup(node, given), self.layout.shape_of(node))
 
-    def _load(self, place: m.Place, index: Value) -> Value:
-        code, width = self.code, self.width
-        if index.shape is Shape.UNIFORM:
-            self.notes["uniform loads"] += 1
-            return Value(place.dtype, Shape.UNIFORM, m.load_uniform(code, place, index.text))
-        vector = self._vector(index)
-        inside = m.in_bounds(code, place, vector, width)
-        if index.shape is Shape.LINEAR:
-            self.notes["linear loads"] += 1
-            raw = self._load_linear(place, index, vector, inside)
+    def _known(self, value: Value, shape: Shape) -> Value:
+        """A value by its shape: where that tells about the other lanes, lane 0's is enough."""
+        if shape is Shape.VARYING:
+            return value
+        text = value.text
+        if value.shape is Shape.VARYING:
+            text = self.code.put(f"extractelement {shaped(ELEMENT[value.dtype], self.width)} {text}, i32 0")
+        return Value(value.dtype, shape, text)
+
+    def _binary(self, op: str, a: Value, b: Value) -> Value:
+        return self._operator(n.BinOp(op, _GIVEN, _GIVEN), [a, b])
+
+    def _operator(self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]) -> Value:
+        """Lane 0 of a result is made from lane 0 of the operands, so that is enough where its shape tells the rest."""
+        shape = self.layout.shape_of(node, [value.shape for value in given])
+        dtype = given[0].dtype
+        if shape is Shape.VARYING:
+            lanes, texts = self.vector, [self._vector(value) for value in given]
         else:
-            self.notes["gathers"] += 1
-            raw = m.gather(code, place, vector, self._and(self.mask, inside), width)
-        return Value(place.dtype, Shape.VARYING, self.vector.from_memory(place.dtype, raw))
-
-    def _load_linear(self, place: m.Place, index: Value, vector: str, inside: str) -> str:
-        """Inactive lanes read too: what they get is never used, and it lies in bounds."""
-        code, width = self.code, self.width
-        if not index.wraps:
-            return m.load_consecutive(code, place, index.text, inside, width)
-        near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
-        self._branch_if_wrapping(index.text, far, near)
-        code.begin(near)
-        straight = m.load_consecutive(code, place, index.text, inside, width)
-        code.go(end)
-        code.begin(far)
-        around = m.gather(code, place, vector, inside, width, cold=True)
-        code.fall(end)
-        kind = shaped(STORED[place.dtype], width)
-        return code.put(f"phi {kind} [ {straight}, %{near} ], [ {around}, %{far} ]")
-
-    def _branch_if_wrapping(self, base: str, far: str, near: str) -> None:
-        wraps = self.code.put(f"icmp ugt i32 {base}, {(1 << 32) - self.width}")
-        self.code.branch(wraps, far, near)
+            lanes, texts = self.scalar, [value.text for value in given]
+        match node:
+            case n.BinOp("div" | "mod" as op) if shape is Shape.VARYING and dtype in _WORDS and _is_variable(given[1]):
+                return Value(dtype, shape, lanes.divide_by_one(op, dtype, texts[0], given[1].text))
+            case n.BinOp(op):
+                return Value(OPERATORS[op].result_type(dtype), shape, lanes.binary(op, dtype, *texts))
+            case n.UnOp(op):
+                return Value(OPERATORS[op].result_type(dtype), shape, lanes.unary(op, dtype, *texts))
+            case n.Select():
+                chosen = given[1].dtype
+                return Value(chosen, shape, lanes.select(texts[0], ELEMENT[chosen], texts[1], texts[2]))
+            case n.Cast(target):
+                if dtype is target:
+                    return given[0]
+                return Value(target, shape, lanes.cast(dtype, target, texts[0]))
+            case n.Bitcast(target):
+                return Value(target, shape, lanes.bitcast(dtype, target, texts[0]))
+            case n.Fma():
+                return Value(dtype, shape, lanes.fma(dtype, *texts))
 
     def _atomic(
         self,
@@ -198,6 +151,9 @@ class Expressions:
         *,
         wanted: bool = True,
     ) -> Value:
+        if not self.width:
+            texts = ("" if x is None else x.text for x in (operand, expected))
+            return Value(place.dtype, Shape.UNIFORM, m.change_one(self.code, op, place, index.text, *texts))
         vector = self._vector(index)
         mask = self._and(self.mask, m.in_bounds(self.code, place, vector, self.width))
         given, awaited = (NONE if x is None else self._vector(x) for x in (operand, expected))
@@ -208,7 +164,7 @@ class Expressions:
         code, width = self.code, self.width
         match node:
             case n.SubgroupLocalId():
-                return Value(DType.U32, Shape.LINEAR, "0", wraps=False)
+                return Value(DType.U32, Shape.LINEAR, "0")
             case n.SubgroupSize():
                 return Value(DType.U32, Shape.UNIFORM, str(self.step))
             case n.SubgroupBallot():
@@ -258,3 +214,8 @@ class Expressions:
         mask = self._and(self.mask, m.in_bounds(code, place, wanted, width))
         taken = m.gather(code, place, wanted, mask, width)
         return Value(value.dtype, Shape.VARYING, self.vector.from_memory(held, taken))
+
+
+def _is_variable(value: Value) -> bool:
+    """Whether a value is one scalar that is not known yet."""
+    return value.shape is Shape.UNIFORM and value.text.startswith("%")

@@ -1,9 +1,9 @@
-"""How does a program become a function of LLVM IR? One lane is one invocation; vectors of lanes run in lockstep.
+"""How does a program become a function of LLVM IR? A body for vectors of lanes, and a shell around it.
 
-A kernel runs a range of the grid: of invocations where nothing ties the invocations of a workgroup together ("flat"),
-else of workgroups. Uniform values are scalars and uniform branches are branches; where lanes part, a mask says who is
-active, and whatever nobody is active for is jumped over. A program with barriers becomes runs (``phases``), and what
-one run leaves for another lies in memory of the workgroup.
+The body (``statements``) is the program, for the invocations of one vector, or for one invocation. The shell is how a
+processor runs it: arguments from a block, memory of its own, and a range of the grid, of invocations where nothing
+ties the invocations of a workgroup together ("flat"), else of workgroups. A workgroup with barriers walks the segments
+that ``vyre.lower`` cuts it into, and what one leaves for another lies in slots, in memory of the workgroup.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from typing import Final
 
 import msgspec
 
-from vyre.analyze.shapes import Id, Shapes
+from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
-from vyre.emit.llvm.expressions import ALL, NONE
-from vyre.emit.llvm.phases import Crossing, Run, leavings, runs_of, statements_with_barriers
-from vyre.emit.llvm.prepare import Prepared, prepare
-from vyre.emit.llvm.privates import private_buffers
+from vyre.emit.llvm.choices import with_choices
+from vyre.emit.llvm.expressions import ALL
+from vyre.emit.llvm.privates import copies_of, merge_copies, private_buffers
 from vyre.emit.llvm.statements import Statements
-from vyre.emit.llvm.text import STORED, shaped, spread
-from vyre.emit.llvm.values import LoopContext, Shape, Value
+from vyre.emit.llvm.text import ELEMENT, shaped, spread
+from vyre.emit.llvm.values import Cell, Value
+from vyre.emit.prepare import Prepared, prepare
+from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.program import Program, has_shared_memory
+from vyre.lower import DONE, Slot, cut_workgroup
+from vyre.lower.names import with_unique_names
 from vyre.lower.transfers import Capture
 from vyre.semantics.types import DType
 
@@ -33,14 +36,18 @@ KERNEL: Final = "kernel"
 # The words of an argument block before the buffers' pointers and lengths: the stop word's address and the grid.
 HEAD_WORDS: Final = 4
 OUT_OF_MEMORY: Final = 2
+# Of programs with more statements, what a mask costs is little beside the rest.
+_MOST_WRITTEN_TWICE: Final = 64
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
+_GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 
 
 class Kernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to call it: ``kernel(block, first, last)`` for invocations or workgroups.
 
-    The block is 64-bit words: the address of the stop word, the grid, and for each of ``buffers`` its address and
-    length. ``captures`` are those of the buffers that the launch has to provide.
+    Invocations are taken from where a vector starts. The block is 64-bit words: the address of the stop word, the grid,
+    and for each of ``buffers`` its address and length. ``captures`` are those of the buffers that the launch has to
+    provide.
     """
 
     text: str
@@ -63,112 +70,112 @@ def can_be_flat(program: Program) -> bool:
     )
 
 
-def emit_kernel(program: Program, width: int, *, flat: bool) -> Kernel:
+def emit_kernel(program: Program, width: int, *, flat: bool, check_elimination: bool = True) -> Kernel:
     """Writes a legal program without grid-wide points, for vectors of ``width`` lanes.
 
-    ``flat`` is for launches of one axis of programs that can be.
+    Of a width of 1, everything is scalar: one invocation after another, without masks. ``flat`` is for launches of one
+    axis of programs that can be. Without ``check_elimination`` every access is checked, also where a proof says that it
+    is in bounds.
     """
-    return _Emitter(prepare(program), width, flat).run()
+    if width == 1 and program.stats().has_subgroup_ops:
+        raise UnsupportedFeature(
+            "operations of subgroups in scalar code", "vyre.emit.llvm", "choose vectors of more than one lane."
+        )
+    return _Shell(prepare(program), width, flat, check_elimination).write()
 
 
-class _Emitter(Statements):
-    def __init__(self, prepared: Prepared, width: int, flat: bool) -> None:
-        self.program = program = prepared.program
+class _Shell:
+    """The code around a body. ``size`` is that of a workgroup, ``step`` how many of its invocations a vector has."""
+
+    def __init__(self, prepared: Prepared, width: int, flat: bool, check_elimination: bool) -> None:
+        self.program = program = with_choices(prepared.program)
         self.captures = prepared.captures
         self.flat = flat
-        stats = program.stats()
+        self.cut = cut_workgroup(program)
+        self.segments = [with_unique_names(segment.program) for segment in self.cut.segments]
         # A subgroup is a vector: its lanes are then in lockstep by construction. (LLVM has no sound vectors of one.)
-        step = program.subgroup_size if stats.has_subgroup_ops else width
-        self.has_returns = stats.has(n.Return)
+        self.step = program.subgroup_size if program.stats().has_subgroup_ops else width
+        self.width = 0 if width == 1 else max(2, self.step)
         self.size = math.prod(program.workgroup_size)
-        self.with_barriers = statements_with_barriers(program.entry)
-        every = list(walk.expressions(program.entry))
-        self.ids = dict.fromkeys((type(e), e.axis) for e in every if isinstance(e, _IDS))
-        super().__init__(
-            max(2, step),
-            step,
-            -(-self.size // step),
-            Shapes(program, _uniform_ids(program, step, flat)),
-            leavings(program.entry),
-            Crossing(program.entry, self.with_barriers).names if self.with_barriers else set(),
-            {e.name for e in every if isinstance(e, n.Var)},
-        )
-        self.counters: dict[str, str] = {}
-        self.phased_loops: list[LoopContext] = []
-        self.group_axes: list[str] = []
-        ignored = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
-        self.private = private_buffers(program, ignored - self.used - self.shapes.assigned)
+        self.chunks = -(-self.size // self.step)
+        alone = min(self.size, self.step) == 1
+        self.agreed = frozenset(slot.buffer for slot in self.cut.slots if slot.agreed or alone)
+        layout = Layout(program.workgroup_size, self.step, flat, self.agreed)
+        self.body = Statements(self.width, layout, check_elimination=check_elimination)
+        self.code = self.body.code
+        every = [node for segment in self.segments for node in walk.expressions(segment.entry)]
+        self.ids = dict.fromkeys((type(node), node.axis) for node in every if isinstance(node, _IDS))
+        self.private = private_buffers(program, _ignored(program))
         self.merged: dict[str, m.Place] = {}
-        self.notes["private buffers"] = len(self.private)
+        self.group: list[str] = []
 
-    def run(self) -> Kernel:
-        code = self.code
+    def write(self) -> Kernel:
+        body, code = self.body, self.code
         self._place_buffers()
-        if self.has_returns:
-            self.dead = self._mask_cell(phased=bool(self.with_barriers))
+        before = body.scratch
+        self._place_slots()
+        body.notes |= {"private buffers": len(self.private), "segments": len(self.segments)}
+        body.notes["state bytes"] = body.scratch - before
         if self.flat:
-            self._flat_loop()
+            self._walk_invocations()
         else:
-            self._workgroup_loop()
-        body, code.lines = code.lines, []
+            self._walk_workgroups()
+        walked, code.lines = code.lines, []
         self._prologue()
         lines = [f"define void @{KERNEL}(ptr noalias %block, i64 %first, i64 %last) #0 {{", "entry:"]
-        lines += [*code.allocations, *code.lines, *body]
+        lines += [*code.allocations, *code.lines, *walked]
         code.lines = []
         code.begin("finish")
-        self._merge_private()
+        for name, op in self.private.items():
+            merge_copies(code, op, body.places[name], self.merged[name])
         code.fall("abort")
-        if self.scratch:
+        if body.scratch:
             code.do("call void @free(ptr %scratch)")
         code.do("ret void")
         lines += [*code.lines, "}"]
         names = tuple(decl.name for decl in self.program.buffers if decl.role is not Role.SHARED)
         head = [m.ZEROS_DEFINITION, 'attributes #0 = { nounwind "no-trapping-math"="false" }']
         text = "\n".join(head) + "\n" + code.module.text(["\n".join(lines)])
-        return Kernel(text, names, self.captures, self.flat, self.width, self.scratch, self.notes)
+        return Kernel(text, names, self.captures, self.flat, self.width or 1, body.scratch, body.notes)
 
     def _place_buffers(self) -> None:
-        code = self.code
+        body, code = self.body, self.code
         for number, decl in enumerate(self.program.buffers):
             shared = decl.role is Role.SHARED
             if shared:
-                code.do(f"%b{number} = getelementptr i8, ptr %scratch, i64 {self._reserve(_bytes_of(decl))}")
+                code.do(f"%b{number} = getelementptr i8, ptr %scratch, i64 {body.reserve(_bytes_of(decl))}")
             length = str(decl.count) if decl.count else f"%n{number}"
-            self.places[decl.name] = m.Place(f"%b{number}", length, decl.dtype, shared)
+            body.places[decl.name] = m.Place(f"%b{number}", length, decl.dtype, shared)
         for name in self.private:
-            offset = self._reserve(_bytes_of(self.program.buffer(name)))
+            size = _bytes_of(self.program.buffer(name))
+            copies, stride = copies_of(size, self.step), -(-size // 64) * 64
+            offset = body.reserve(copies * stride)
+            self._clear(offset, copies * stride)
             pointer = code.put(f"getelementptr i8, ptr %scratch, i64 {offset}")
-            self._clear(offset, _bytes_of(self.program.buffer(name)))
-            self.merged[name] = self.places[name]
-            self.places[name] = msgspec.structs.replace(self.places[name], pointer=pointer, is_shared=True)
+            self.merged[name] = place = body.places[name]
+            body.places[name] = m.Place(pointer, place.length, place.dtype, True, copies, stride)
         self.pointer_lines, code.lines = code.lines, []
 
-    def _merge_private(self) -> None:
-        """Combines the kernel's own copies into the buffers."""
-        code = self.code
-        for name, op in self.private.items():
-            copy, place = self.places[name], self.merged[name]
-            kind, size = STORED[place.dtype], place.dtype.bytes
-            head, body, change, latch, end = (
-                code.label(hint) for hint in ("merge", "cell", "change", "latch", "merged")
-            )
-            before = code.label("before")
-            code.fall(before)
-            code.fall(head)
-            following = f"%{latch}.at"
-            at = code.put(f"phi i32 [ 0, %{before} ], [ {following}, %{latch} ]")
-            code.branch(code.put(f"icmp ult i32 {at}, {place.length}"), body, end)
-            code.begin(body)
-            wide = code.put(f"zext i32 {at} to i64")
-            own = code.put(f"getelementptr {kind}, ptr {copy.pointer}, i64 {wide}")
-            value = code.put(f"load {kind}, ptr {own}, align {size}")
-            code.branch(code.put(f"icmp ne {kind} {value}, 0"), change, latch)
-            code.begin(change)
-            m.change_once(code, op, place, at, value)
-            code.fall(latch)
-            code.do(f"{following} = add i32 {at}, 1")
-            code.go(head)
-            code.begin(end)
+    def _place_slots(self) -> None:
+        """Every vector of a workgroup has its part of a slot to itself, but of an agreed one there is one for all.
+
+        The vectors of a run find there what the run before left, and leave the next value beside it.
+        """
+        body, code = self.body, self.code
+        for slot in self.cut.slots:
+            if slot.agreed:
+                old, new = (
+                    Cell(slot.dtype, Shape.UNIFORM, 0, pointer=code.allocate(ELEMENT[slot.dtype])) for _ in range(2)
+                )
+                body.slots[slot.buffer], body.fills[slot.buffer] = old, new
+                continue
+            shape = Shape.UNIFORM if slot.buffer in self.agreed else Shape.VARYING
+            stride = _slot_bytes(slot, self.width) if shape is Shape.VARYING else 8
+            offset = body.reserve(stride * self.chunks)
+            cell = Cell(slot.dtype, shape, 0, offset=offset, stride=stride)
+            body.slots[slot.buffer] = body.fills[slot.buffer] = cell
+        if not self.cut.straight:
+            body.fills[self.cut.control] = Cell(DType.U32, Shape.UNIFORM, 0, pointer=code.allocate("i32"))
 
     def _prologue(self) -> None:
         """The argument block, and the workgroup's memory; written last, when it is known how much that is."""
@@ -179,7 +186,7 @@ class _Emitter(Statements):
             code.do(f"{name} = load {kind}, ptr {name}.at, align 8")
 
         word(0, "ptr", "%stop")
-        for axis, name in enumerate(("%grid.x", "%grid.y", "%grid.z")):
+        for axis, name in enumerate(_GRID):
             word(1 + axis, "i64", f"{name}.wide")
             code.do(f"{name} = trunc i64 {name}.wide to i32")
         host = 0
@@ -191,11 +198,11 @@ class _Emitter(Statements):
                 word(HEAD_WORDS + 2 * host + 1, "i64", f"%n{number}.wide")
                 code.do(f"%n{number} = trunc i64 %n{number}.wide to i32")
             host += 1
-        if self.scratch:
+        if self.body.scratch:
             code.module.declarations["free"] = "declare void @free(ptr)"
             declared = "declare noalias ptr @aligned_alloc(i64, i64)"
             code.module.declarations["aligned_alloc"] = declared
-            code.do(f"%scratch = call ptr @aligned_alloc(i64 64, i64 {self.scratch})")
+            code.do(f"%scratch = call ptr @aligned_alloc(i64 64, i64 {self.body.scratch})")
             code.do("%missing = icmp eq ptr %scratch, null")
             code.branch("%missing", "lacking", "ready")
             code.begin("lacking")
@@ -205,45 +212,69 @@ class _Emitter(Statements):
             code.lines += self.pointer_lines
         code.go("start")
 
-    def _flat_loop(self) -> None:
-        code, width = self.code, self.width
+    def _clear(self, offset: int, size: int) -> None:
+        self.code.module.declarations.update(m.MEMORY_INTRINSICS)
+        start = self.code.put(f"getelementptr i8, ptr %scratch, i64 {offset}")
+        self.code.do(f"call void @llvm.memset.p0.i64(ptr align 64 {start}, i8 0, i64 {size}, i1 false)")
+
+    def _walk_invocations(self) -> None:
+        """Vectors of invocations; the whole ones in a loop of their own, where that does not make the code long."""
+        body, code = self.body, self.code
         at = code.allocate("i64")
         code.begin("start")
         code.do(f"store i64 %first, ptr {at}")
-        code.fall("chunk")
+        if self.width and self.program.stats().statements <= _MOST_WRITTEN_TWICE:
+            notes = dict(body.notes)
+            odd = code.put(f"and i64 {code.put('sub i64 %last, %first')}, {self.width - 1}")
+            self._walk_vectors(at, code.put(f"sub i64 %last, {odd}"), "rest", whole=True)
+            code.begin("rest")
+            body.notes = notes
+        self._walk_vectors(at, "%last", "finish", whole=not self.width)
+
+    def _walk_vectors(self, at: str, last: str, exit_: str, *, whole: bool) -> None:
+        body, code, width = self.body, self.code, self.width
+        head, lanes = code.label("chunk"), code.label("lanes")
+        body.run_end = code.label("next")
+        code.fall(head)
         here = code.put(f"load i64, ptr {at}")
-        code.branch(code.put(f"icmp ult i64 {here}, %last"), "lanes", "finish")
-        code.begin("lanes")
-        base = code.put(f"trunc i64 {here} to i32")
-        left = code.put(f"sub i64 %last, {here}")
-        short = code.intrinsic("umin", "i64", [("i64", left), ("i64", str(width))], ["i64"])
-        count = spread(code, "i32", code.put(f"trunc i64 {short} to i32"), width)
-        self.mask = code.put(f"icmp ult {shaped('i32', width)} {self._iota()}, {count}")
-        self._flat_ids(base)
-        self.run_end = "next"
-        if self.dead:
-            self._store_mask(self.dead, NONE)
-        self._list(self.program.entry)
-        code.fall("next")
-        code.do(f"store i64 {code.put(f'add i64 {here}, {width}')}, ptr {at}")
-        self._poll("chunk")
+        code.branch(code.put(f"icmp ult i64 {here}, {last}"), lanes, exit_)
+        code.begin(lanes)
+        body.mask = ALL
+        if not whole:
+            left = code.put(f"sub i64 {last}, {here}")
+            short = code.intrinsic("umin", "i64", [("i64", left), ("i64", str(width))], ["i64"])
+            count = spread(code, "i32", code.put(f"trunc i64 {short} to i32"), width)
+            body.mask = code.put(f"icmp ult {shaped('i32', width)} {_numbers(width)}, {count}")
+        self._flat_ids(code.put(f"trunc i64 {here} to i32"))
+        body.write_run(self.segments[0])
+        code.fall(body.run_end)
+        code.do(f"store i64 {code.put(f'add i64 {here}, {self.step}')}, ptr {at}")
+        body.poll(head)
 
     def _flat_ids(self, base: str) -> None:
-        gid = Value(DType.U32, Shape.LINEAR, base, wraps=False)
-        zero = Value(DType.U32, Shape.UNIFORM, "0")
-        size = str(self.program.workgroup_size[0])
+        body, size = self.body, self.program.workgroup_size[0]
+        # Vectors start at multiples of their lanes, so where workgroups do too, a vector lies in one of them.
+        within = not self.width or size % self.step == 0
+        lanes, first = (body.scalar, base) if within else (body.vector, self._lanes_from(base))
+        shapes = {n.InvocationId: Shape.LINEAR, n.LocalId: Shape.LINEAR, n.WorkgroupId: Shape.UNIFORM}
         for kind, axis in self.ids:
+            text, shape = base, shapes[kind]
             if axis:
-                value = zero
-            elif kind is n.InvocationId:
-                value = gid
-            else:
-                op = "mod" if kind is n.LocalId else "div"
-                text = self.vector.binary(op, DType.U32, self._vector(gid), self.vector.constant("i32", size))
-                value = Value(DType.U32, Shape.VARYING, text)
-            self.id_values[kind, axis] = value
+                text, shape = "0", Shape.UNIFORM
+            elif kind is not n.InvocationId:
+                text = lanes.binary(
+                    "mod" if kind is n.LocalId else "div", DType.U32, first, lanes.constant("i32", size)
+                )
+                shape = shape if within else Shape.VARYING
+            body.id_values[kind, axis] = Value(DType.U32, shape if self.width else Shape.UNIFORM, text)
 
-    def _workgroup_loop(self) -> None:
+    def _lanes_from(self, first: str) -> str:
+        """The numbers of a vector's lanes, one after another."""
+        if not self.width:
+            return first
+        return self.body.vector.op("add", "i32", spread(self.code, "i32", first, self.width), _numbers(self.width))
+
+    def _walk_workgroups(self) -> None:
         code = self.code
         at, *axes = (code.allocate(kind) for kind in ("i64", "i32", "i32", "i32"))
         code.begin("start")
@@ -253,24 +284,23 @@ class _Emitter(Statements):
         here = code.put(f"load i64, ptr {at}")
         code.branch(code.put(f"icmp ult i64 {here}, %last"), "workgroup", "finish")
         code.begin("workgroup")
-        self.group_axes = [code.put(f"load i32, ptr {axis}") for axis in axes]
-        shared = sum(-(-_bytes_of(d) // 64) * 64 for d in self.program.shared_buffers())
+        self.group = [code.put(f"load i32, ptr {axis}") for axis in axes]
+        shared = sum(-(-_bytes_of(decl) // 64) * 64 for decl in self.program.shared_buffers())
         if shared:
             self._clear(0, shared)
-        if self.with_barriers:
-            if self.dead:
-                self._clear(self.dead.offset, self.dead.stride * self.chunks)
-            self._phased_list(self.program.entry)
+        if self.cut.straight:
+            for segment in self.segments:
+                self._run(segment)
         else:
-            self._emit_run(self.program.entry)
+            self._walk_segments()
         self._next_workgroup(axes)
         code.do(f"store i64 {code.put(f'add i64 {here}, 1')}, ptr {at}")
-        self._poll("group")
+        self.body.poll("group")
 
     def _first_workgroup(self, axes: list[str]) -> None:
         code = self.code
         rest = "%first"
-        for axis, name in zip(axes, ("%grid.x", "%grid.y", "%grid.z"), strict=True):
+        for axis, name in zip(axes, _GRID, strict=True):
             # An empty grid runs nothing, but must not divide by nothing.
             size = code.intrinsic("umax", "i64", [("i64", f"{name}.wide"), ("i64", "1")], ["i64"])
             place = code.put(f"urem i64 {rest}, {size}")
@@ -280,201 +310,108 @@ class _Emitter(Statements):
     def _next_workgroup(self, axes: list[str]) -> None:
         code = self.code
         carry = "1"
-        for axis, here, name in zip(axes, self.group_axes, ("%grid.x", "%grid.y", "%grid.z"), strict=True):
+        for axis, here, name in zip(axes, self.group, _GRID, strict=True):
             more = code.put(f"add i32 {here}, {carry}")
             full = code.put(f"icmp eq i32 {more}, {name}")
             code.do(f"store i32 {code.put(f'select i1 {full}, i32 0, i32 {more}')}, ptr {axis}")
             carry = code.put(f"zext i1 {full} to i32")
 
-    def _clear(self, offset: int, size: int) -> None:
-        self.code.module.declarations.update(m.MEMORY_INTRINSICS)
-        start = self.code.put(f"getelementptr i8, ptr %scratch, i64 {offset}")
-        self.code.do(f"call void @llvm.memset.p0.i64(ptr align 64 {start}, i8 0, i64 {size}, i1 false)")
+    def _walk_segments(self) -> None:
+        """Goes from segment to segment, as the control word says; one thread runs the workgroup, so nobody waits."""
+        code = self.code
+        control = self.body.fills[self.cut.control].pointer
+        code.fall("segment0")
+        for number, segment in enumerate(self.cut.segments):
+            if number:
+                code.begin(f"segment{number}")
+            code.do(f"store i32 {DONE}, ptr {control}")
+            self._run(self.segments[number])
+            following = [to for to in segment.exits if to != DONE]
+            if any(to <= number for to in following):
+                onward = code.label("onward")
+                self.body.poll(onward)
+                code.begin(onward)
+            targets = " ".join(f"i32 {to}, label %segment{to}" for to in following)
+            code.do(f"switch i32 {code.put(f'load i32, ptr {control}')}, label %done [ {targets} ]")
+        code.begin("done")
 
-    def _phased_list(self, body: n.Body) -> None:
-        for part in runs_of(body, self.with_barriers):
-            if isinstance(part, tuple):
-                self._emit_run(part)
-                continue
-            match part:
-                case n.Barrier():
-                    # All lanes have ended the run before; one thread runs the workgroup, so it sees its own writes.
-                    pass
-                case n.If(condition, then, otherwise):
-                    self._phased_if(condition, then, otherwise)
-                case n.Loop() | n.While():
-                    self._phased_loop(part)
-                case _:
-                    for inner in walk.bodies(part):
-                        self._phased_list(inner)
-
-    def _begin_run(self) -> tuple[str, str, str]:
-        """Begins a loop over the workgroup's vectors; gives its counter's memory, and the labels of and behind it."""
-        code, width = self.code, self.width
-        self.notes["runs"] += 1
+    def _run(self, segment: Program) -> None:
+        """A loop over the workgroup's vectors."""
+        body, code, width = self.body, self.code, self.width
         at = code.allocate("i32")
-        head, lanes, body, after = (code.label(hint) for hint in ("run", "lanes", "active", "ran"))
-        self.run_end = code.label("next")
+        head, lanes, after = (code.label(hint) for hint in ("run", "lanes", "ran"))
+        body.run_end = code.label("next")
         code.do(f"store i32 0, ptr {at}")
         code.fall(head)
-        self.chunk = code.put(f"load i32, ptr {at}")
-        code.branch(code.put(f"icmp ult i32 {self.chunk}, {self.chunks}"), lanes, after)
+        body.chunk = code.put(f"load i32, ptr {at}")
+        code.branch(code.put(f"icmp ult i32 {body.chunk}, {self.chunks}"), lanes, after)
         code.begin(lanes)
-        first = code.put(f"mul i32 {self.chunk}, {self.step}")
-        lane = code.put(f"add {shaped('i32', width)} {spread(code, 'i32', first, width)}, {self._iota()}")
-        self.mask = ALL
+        first = code.put(f"mul i32 {body.chunk}, {self.step}")
+        lane = self._lanes_from(first)
+        body.mask = ALL
         if self.step < width:
-            self.mask = f"<{', '.join(f'i1 {int(lane < self.step)}' for lane in range(width))}>"
-        elif self.size % width:
-            self.mask = code.put(f"icmp ult {shaped('i32', width)} {lane}, {self.vector.constant('i32', self.size)}")
+            body.mask = f"<{', '.join(f'i1 {int(lane < self.step)}' for lane in range(width))}>"
+        elif width and self.size % width:
+            body.mask = body.vector.op("icmp ult", "i32", lane, body.vector.constant("i32", self.size))
         self._group_ids(first, lane)
-        self.is_somebody = True
-        if self.with_barriers:
-            self._without_those_gone(self.dead, *(c for loop in self.phased_loops for c in (loop.left, loop.skipped)))
-            if not self.is_somebody:
-                code.branch(m.any_lane(code, self.mask, width), body, self.run_end)
-                code.begin(body)
-                self.is_somebody = True
-        for name, counter in self.counters.items():
-            self.values[name] = Value(DType.U32, Shape.UNIFORM, code.put(f"load i32, ptr {counter}"))
-        return at, head, after
-
-    def _end_run(self, at: str, head: str, after: str) -> None:
-        code = self.code
-        code.fall(self.run_end)
-        code.do(f"store i32 {code.put(f'add i32 {self.chunk}, 1')}, ptr {at}")
+        body.write_run(segment)
+        code.fall(body.run_end)
+        code.do(f"store i32 {code.put(f'add i32 {body.chunk}, 1')}, ptr {at}")
         code.go(head)
         code.begin(after)
-
-    def _emit_run(self, statements: Run) -> None:
-        run = self._begin_run()
-        if self.dead and not self.with_barriers:
-            self._store_mask(self.dead, NONE)
-        self.loops = list(self.phased_loops)
-        self._list(statements)
-        self._end_run(*run)
+        filled = {s.buffer for s in walk.statements(segment.entry) if isinstance(s, n.Store)}
+        for slot in self.cut.slots:
+            if slot.agreed and slot.buffer in filled:
+                kind, old, new = ELEMENT[slot.dtype], body.slots[slot.buffer], body.fills[slot.buffer]
+                code.do(f"store {kind} {code.put(f'load {kind}, ptr {new.pointer}')}, ptr {old.pointer}")
 
     def _group_ids(self, first: str, lane: str) -> None:
+        body, code = self.body, self.code
         x, y, z = self.program.workgroup_size
-        code, vector, scalar = self.code, self.vector, self.scalar
-        local: list[Value] = []
+        linear = Shape.LINEAR if self.width else Shape.UNIFORM
         if y == 1 and z == 1:
             zero = Value(DType.U32, Shape.UNIFORM, "0")
-            local = [Value(DType.U32, Shape.LINEAR, first, wraps=False), zero, zero]
+            local = [Value(DType.U32, linear, first), zero, zero]
         else:
             rows = x % self.step == 0
-            lanes, at = (scalar, first) if rows else (vector, lane)
+            lanes, at = (body.scalar, first) if rows else (body.vector, lane)
             rest = lanes.binary("div", DType.U32, at, lanes.constant("i32", x))
             texts = (
                 lanes.binary("mod", DType.U32, at, lanes.constant("i32", x)),
                 lanes.binary("mod", DType.U32, rest, lanes.constant("i32", y)),
                 lanes.binary("div", DType.U32, rest, lanes.constant("i32", y)),
             )
-            shapes = (Shape.LINEAR, Shape.UNIFORM, Shape.UNIFORM) if rows else (Shape.VARYING,) * 3
-            local = [Value(DType.U32, s, t, wraps=False) for s, t in zip(shapes, texts, strict=True)]
+            shapes = (linear, Shape.UNIFORM, Shape.UNIFORM) if rows else (Shape.VARYING,) * 3
+            local = [Value(DType.U32, s, t) for s, t in zip(shapes, texts, strict=True)]
         for kind, axis in self.ids:
-            group = Value(DType.U32, Shape.UNIFORM, self.group_axes[axis])
+            group = Value(DType.U32, Shape.UNIFORM, self.group[axis])
             if kind is n.WorkgroupId:
                 value = group
             elif kind is n.LocalId:
                 value = local[axis]
             else:
                 start = code.put(f"mul i32 {group.text}, {self.program.workgroup_size[axis]}")
-                value = self._binary("add", local[axis], Value(DType.U32, Shape.UNIFORM, start))
-                value = msgspec.structs.replace(value, wraps=False)
-            self.id_values[kind, axis] = value
-
-    def _phased_if(self, condition: n.Expr, then: n.Body, otherwise: n.Body) -> None:
-        code = self.code
-        yes, no, end = (code.label(hint) for hint in ("then", "else", "end"))
-        code.branch(self._anybody(condition), yes, no)
-        code.begin(yes)
-        self._phased_list(then)
-        code.go(end)
-        code.begin(no)
-        self._phased_list(otherwise)
-        code.fall(end)
-
-    def _anybody(self, condition: n.Expr | None) -> str:
-        """Whether somebody of the workgroup is active, and the condition holds for him."""
-        code, found = self.code, self.code.allocate("i1")
-        code.do(f"store i1 false, ptr {found}")
-        run = self._begin_run()
-        mask = self.mask
-        if condition is not None:
-            mask = self._and(mask, self._vector(self._evaluate(condition)))
-        some = m.any_lane(code, mask, self.width)
-        before = code.put(f"load i1, ptr {found}")
-        code.do(f"store i1 {code.put(f'or i1 {some}, {before}')}, ptr {found}")
-        self._end_run(*run)
-        return code.put(f"load i1, ptr {found}")
-
-    def _agreed(self, expression: n.Expr) -> str:
-        """The one value that the active invocations of the workgroup have."""
-        if isinstance(expression, n.Lit):
-            return str(expression.bits)
-        code, found = self.code, self.code.allocate("i32")
-        code.do(f"store i32 0, ptr {found}")
-        run = self._begin_run()
-        value = self._vector(self._evaluate(expression))
-        kind = shaped("i32", self.width)
-        masked = self.vector.select(self.mask, "i32", value, NONE)
-        most = code.intrinsic("vector.reduce.umax", "i32", [(kind, masked)], [f"v{self.width}i32"])
-        more = code.intrinsic("umax", "i32", [("i32", most), ("i32", code.put(f"load i32, ptr {found}"))], ["i32"])
-        code.do(f"store i32 {more}, ptr {found}")
-        self._end_run(*run)
-        return code.put(f"load i32, ptr {found}")
-
-    def _phased_loop(self, loop: n.Loop | n.While) -> None:
-        code = self.code
-        head, body, latch, exit_ = (code.label(hint) for hint in ("head", "body", "latch", "exit"))
-        inside = frozenset[type[n.Stmt]]().union(*(self.leavings[id(s)] for s in loop.body))
-        context = LoopContext(latch, exit_)
-        if n.Break in inside:
-            context.left = self._mask_cell(phased=True)
-            self._clear(context.left.offset, context.left.stride * self.chunks)
-        if n.Continue in inside:
-            context.skipped = self._mask_cell(phased=True)
-        stop = counter = ""
-        if isinstance(loop, n.Loop):
-            start, stop = self._agreed(loop.start), self._agreed(loop.stop)
-            counter = code.allocate("i32")
-            code.do(f"store i32 {start}, ptr {counter}")
-        code.fall(head)
-        if context.skipped:
-            self._clear(context.skipped.offset, context.skipped.stride * self.chunks)
-        self.phased_loops.append(context)
-        if isinstance(loop, n.Loop):
-            here = code.put(f"load i32, ptr {counter}")
-            going = code.put(f"icmp ult i32 {here}, {stop}")
-            if context.left or self.has_returns:
-                going = code.put(f"and i1 {going}, {self._anybody(None)}")
-            self.counters[loop.var] = counter
-        else:
-            going = self._anybody(loop.condition)
-        code.branch(going, body, exit_)
-        code.begin(body)
-        token, self.token = self.token, self._token_inside(loop)
-        context.token = self.token
-        self._phased_list(loop.body)
-        self.token = token
-        self.phased_loops.pop()
-        code.fall(latch)
-        if isinstance(loop, n.Loop):
-            del self.counters[loop.var]
-            here = code.put(f"load i32, ptr {counter}")
-            code.do(f"store i32 {code.put(f'add i32 {here}, 1')}, ptr {counter}")
-        self._poll(head)
-        code.begin(exit_)
+                lanes = body.scalar
+                if local[axis].shape is Shape.VARYING:
+                    lanes, start = body.vector, spread(code, "i32", start, self.width)
+                value = msgspec.structs.replace(local[axis], text=lanes.op("add", "i32", local[axis].text, start))
+            body.id_values[kind, axis] = value
 
 
-def _uniform_ids(program: Program, step: int, flat: bool) -> frozenset[Id]:
-    """The ids that are the same in all lanes of a vector."""
-    x, y, z = program.workgroup_size
-    rows = (y == 1 and z == 1) or x % step == 0
-    found: set[Id] = {(kind, axis) for kind in (n.InvocationId, n.LocalId) for axis in (1, 2) if rows}
-    found |= {(n.WorkgroupId, axis) for axis in range(3) if axis or not flat}
-    return frozenset(found)
+def _numbers(width: int) -> str:
+    return f"<{', '.join(f'i32 {lane}' for lane in range(width))}>"
+
+
+def _ignored(program: Program) -> set[str]:
+    """The variables that nobody reads or assigns."""
+    used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
+    declared = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
+    return declared - used - {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+
+
+def _slot_bytes(slot: Slot, width: int) -> int:
+    """The memory of one vector in a slot, as registers have it: bools as bits, halves as floats."""
+    return 8 if slot.dtype is DType.BOOL else width * max(slot.dtype.bytes, 4)
 
 
 def _bytes_of(decl: BufferDecl) -> int:

@@ -17,21 +17,45 @@ from vyre.semantics.types import DType, Kind
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A buffer as the function sees it: a pointer to its first element and its length in elements (u32)."""
+    """A buffer as the function sees it: a pointer to its first element and its length in elements (u32).
+
+    A private one may lie there several times over, each time ``copy_bytes`` further: neighbouring lanes then change
+    different copies, so that no processor takes their changes for one another's.
+    """
 
     pointer: str
     length: str
     dtype: DType
     is_shared: bool
+    copies: int = 1
+    copy_bytes: int = 0
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the length is known, and no index in bounds has the top bit."""
+        return self.length.isdigit() and int(self.length) <= 1 << 31
 
 
+ALL = "splat (i1 true)"
+NONE = "zeroinitializer"
 ZEROS = "@zeros"
 ZEROS_DEFINITION = "@zeros = internal constant [64 x i8] zeroinitializer, align 64"
 
 
-def _element(code: Code, place: Place, index: str, lanes: int) -> str:
+def element_address(code: Code, place: Place, index: str, lanes: int) -> str:
     wide = code.put(f"zext {shaped('i32', lanes)} {index} to {shaped('i64', lanes)}")
     return code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, {shaped('i64', lanes)} {wide}")
+
+
+def _first_address(code: Code, place: Place, base: str) -> str:
+    """Where the elements of consecutive indices begin.
+
+    In a short buffer a base with the top bit counts as negative: the indices in bounds are those behind the wrap.
+    """
+    if not place.is_short:
+        return element_address(code, place, base, 0)
+    wide = code.put(f"sext i32 {base} to i64")
+    return code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, i64 {wide}")
 
 
 def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
@@ -46,24 +70,22 @@ def any_lane(code: Code, mask: str, lanes: int) -> str:
     return code.put(f"icmp ne i{lanes} {bits}, 0")
 
 
-def load_uniform(code: Code, place: Place, index: str) -> str:
-    stored = STORED[place.dtype]
-    inside = in_bounds(code, place, index, 0)
-    address = _element(code, place, index, 0)
-    chosen = code.put(f"select i1 {inside}, ptr {address}, ptr {ZEROS}")
-    return Lanes(code, 0).from_memory(place.dtype, code.put(f"load {stored}, ptr {chosen}, align {place.dtype.bytes}"))
+def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True) -> str:
+    address = element_address(code, place, index, 0)
+    if checked:
+        address = code.put(f"select i1 {in_bounds(code, place, index, 0)}, ptr {address}, ptr {ZEROS}")
+    raw = code.put(f"load {STORED[place.dtype]}, ptr {address}, align {place.dtype.bytes}")
+    return Lanes(code, 0).from_memory(place.dtype, raw)
 
 
 def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int) -> str:
-    """The elements from ``base`` on, where the mask holds; their indices must not wrap around."""
-    kind = shaped(STORED[place.dtype], lanes)
-    address = _element(code, place, base, 0)
-    return code.intrinsic(
-        "masked.load",
-        kind,
-        [(f"ptr align {place.dtype.bytes}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")],
-        [suffix(STORED[place.dtype], lanes), "p0"],
-    )
+    """The elements from ``base`` on, where the mask holds; their indices wrap around in short buffers only."""
+    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
+    address = _first_address(code, place, base)
+    if mask == ALL:
+        return code.put(f"load {kind}, ptr {address}, align {size}")
+    arguments = [(f"ptr align {size}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")]
+    return code.intrinsic("masked.load", kind, arguments, [suffix(STORED[place.dtype], lanes), "p0"])
 
 
 def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold: bool = False) -> str:
@@ -73,7 +95,7 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
 
     def write(inner: Code, names: list[str]) -> str:
         local = Place(names[0], "", place.dtype, place.is_shared)
-        address = _element(inner, local, names[1], lanes)
+        address = element_address(inner, local, names[1], lanes)
         arguments = [(f"{pointers} align {size}", address), (shaped("i1", lanes), names[2]), (kind, "zeroinitializer")]
         return inner.intrinsic("masked.gather", kind, arguments, [suffix(stored, lanes), f"v{lanes}p0"])
 
@@ -84,20 +106,38 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
     return code.helper(f"gather.{suffix(stored, lanes)}", kind, arguments, write, "nounwind willreturn memory(read)")
 
 
-def store_uniform(code: Code, place: Place, index: str, raw: str) -> None:
-    """Writes one element; the caller has made sure that somebody is there to write it."""
-    done, write = code.label("stored"), code.label("store")
-    code.branch(in_bounds(code, place, index, 0), write, done)
-    code.begin(write)
-    address = _element(code, place, index, 0)
-    code.do(f"store {STORED[place.dtype]} {raw}, ptr {address}, align {place.dtype.bytes}")
-    code.fall(done)
+def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bool = True) -> None:
+    """Writes one element; the caller has made sure that somebody is there to write it.
+
+    What a buffer holds already is not written: every vector comes here, and a line that several threads write goes back
+    and forth between them.
+    """
+    done = code.label("stored")
+    if checked:
+        write = code.label("store")
+        code.branch(in_bounds(code, place, index, 0), write, done)
+        code.begin(write)
+    kind, size = STORED[place.dtype], place.dtype.bytes
+    address = element_address(code, place, index, 0)
+    if place.is_shared:
+        code.do(f"store {kind} {raw}, ptr {address}, align {size}")
+    else:
+        held = code.put(f"load atomic {kind}, ptr {address} monotonic, align {size}")
+        change = code.label("change")
+        code.branch(code.put(f"icmp eq {kind} {held}, {raw}"), done, change)
+        code.begin(change)
+        code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
+    if checked or not place.is_shared:
+        code.fall(done)
 
 
 def store_consecutive(code: Code, place: Place, base: str, raw: str, mask: str, lanes: int) -> None:
-    kind = shaped(STORED[place.dtype], lanes)
-    address = _element(code, place, base, 0)
-    arguments = [(kind, raw), (f"ptr align {place.dtype.bytes}", address), (shaped("i1", lanes), mask)]
+    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
+    address = _first_address(code, place, base)
+    if mask == ALL:
+        code.do(f"store {kind} {raw}, ptr {address}, align {size}")
+        return
+    arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
     code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
 
 
@@ -107,7 +147,7 @@ def scatter(code: Code, place: Place, index: str, raw: str, mask: str, lanes: in
 
     def write(inner: Code, names: list[str]) -> str:
         local = Place(names[0], "", place.dtype, place.is_shared)
-        address = _element(inner, local, names[1], lanes)
+        address = element_address(inner, local, names[1], lanes)
         arguments = [(kind, names[2]), (f"{pointers} align {size}", address), (shaped("i1", lanes), names[3])]
         return inner.intrinsic("masked.scatter", "void", arguments, [suffix(stored, lanes), f"v{lanes}p0"])
 
@@ -177,6 +217,61 @@ def change_each(
     *, wanted: bool = True,
 ) -> str:  # fmt: skip
     """An atomic change for each lane of the mask, in order of lanes; the old values if wanted, zero elsewhere."""
+    if place.is_shared and not wanted:
+        return _change_all_or_each(code, op, place, index, value, mask, lanes)
+    return _change_in_turn(code, op, place, index, value, expected, mask, lanes, wanted)
+
+
+def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, value: str, mask: str, lanes: int) -> str:
+    """Changes memory that no other thread sees, and gives nothing; when all lanes are there, without a loop."""
+    full, some, end = (code.label(hint) for hint in ("full", "some", "end"))
+    bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+    code.branch(code.put(f"icmp eq i{lanes} {bits}, -1"), full, some, likely=True)
+    code.begin(full)
+    for lane, at in enumerate(_indices(code, place, index, lanes)):
+        copy = copy_of(code, place, lane % place.copies)
+        one = code.put(f"extractelement {shaped(STORED[place.dtype], lanes)} {value}, i32 {lane}")
+        _change_cell(code, op, place, element_address(code, copy, at, 0), one, "")
+    code.go(end)
+    code.begin(some)
+    _change_in_turn(code, op, place, index, value, "zeroinitializer", mask, lanes, False)
+    code.fall(end)
+    return "zeroinitializer"
+
+
+def _indices(code: Code, place: Place, vector: str, lanes: int) -> list[str]:
+    """The lanes of indices that are all in bounds, as scalars: by way of memory, several in a word.
+
+    Taken out of the register one by one they come slower, and some processors then guess wrongly, time and again, which
+    store a load should wait for. If the memory were not volatile, LLVM would do just that.
+    """
+    most = int(place.length) if place.length.isdecimal() else 1 << 32
+    bits = 8 if most <= 1 << 8 else 16 if most <= 1 << 16 else 32
+    kind, together = shaped(f"i{bits}", lanes), 64 // bits
+    short = vector if bits == 32 else code.put(f"trunc <{lanes} x i32> {vector} to {kind}")
+    words = -(-lanes // together)
+    board = code.allocate(f"[{words} x i64]")
+    code.do(f"store volatile {kind} {short}, ptr {board}, align 64")
+    loaded = [
+        code.put(f"load volatile i64, ptr {code.put(f'getelementptr i64, ptr {board}, i64 {word}')}, align 8")
+        for word in range(words)
+    ]
+    found = []
+    for lane in range(lanes):
+        shifted = code.put(f"lshr i64 {loaded[lane // together]}, {lane % together * bits}")
+        found.append(code.put(f"trunc i64 {code.put(f'and i64 {shifted}, {(1 << bits) - 1}')} to i32"))
+    return found
+
+
+def copy_of(code: Code, place: Place, number: int) -> Place:
+    """One of the copies of a private buffer."""
+    pointer = code.put(f"getelementptr i8, ptr {place.pointer}, i64 {number * place.copy_bytes}")
+    return msgspec.structs.replace(place, pointer=pointer)
+
+
+def _change_in_turn(
+    code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, mask: str, lanes: int, wanted: bool
+) -> str:
     element = STORED[place.dtype]
     kind = shaped(element, lanes)
 
@@ -190,7 +285,7 @@ def change_each(
 
         def change(lane: str) -> None:
             at, one, want = (_lane(inner, each, board, lane) for each, board in boards)
-            old = _change_cell(inner, op, place, _element(inner, local, at, 0), one, want)
+            old = _change_cell(inner, op, place, element_address(inner, local, at, 0), one, want)
             if wanted:
                 inner.do(f"store {element} {old}, ptr {inner.put(f'getelementptr {element}, ptr {olds}, i64 {lane}')}")
 
@@ -206,29 +301,38 @@ def change_each(
     return code.helper(name, kind, arguments, write)
 
 
+def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str) -> str:
+    """One atomic change by one invocation; the old value, zero out of bounds."""
+    start, change, changed, done = (code.label(hint) for hint in ("start", "change", "changed", "done"))
+    code.fall(start)
+    code.branch(in_bounds(code, place, index, 0), change, done)
+    code.begin(change)
+    old = _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
+    code.fall(changed)
+    code.fall(done)
+    return code.put(f"phi {STORED[place.dtype]} [ 0, %{start} ], [ {old}, %{changed} ]")
+
+
 def change_once(code: Code, op: AtomicOp, place: Place, index: str, value: str) -> None:
     """One atomic change by the lanes' combined value, at an index that is in bounds."""
-    _change_cell(code, op, place, _element(code, place, index, 0), value, "")
+    _change_cell(code, op, place, element_address(code, place, index, 0), value, "")
 
 
 def copy_bytes(
     code: Code, source: Place, destination: Place, source_offset: str, destination_offset: str, size: str, mask: str,
     lanes: int,
 ) -> None:  # fmt: skip
-    """Copies bytes for each lane of the mask, in order of lanes."""
+    """Copies bytes for each lane of the mask, in order of lanes, or for the one invocation there is."""
     vector = shaped("i32", lanes)
 
     def write(inner: Code, names: list[str]) -> str:
         taken, given, taken_bytes, given_bytes, *vectors, active = names
-        boards = [_board(inner, "i32", one, lanes) for one in vectors]
 
         def both(name: str, a: str, b: str) -> str:
             return inner.intrinsic(name, "i64", [("i64", a), ("i64", b)], ["i64"])
 
-        def copy(lane: str) -> None:
-            start, place, length = (
-                inner.put(f"zext i32 {_lane(inner, 'i32', board, lane)} to i64") for board in boards
-            )
+        def copy(words: list[str]) -> None:
+            start, place, length = (inner.put(f"zext i32 {word} to i64") for word in words)
             room = both("umin", length, both("usub.sat", given_bytes, place))
             there = both("umin", room, both("usub.sat", taken_bytes, start))
             target = inner.put(f"getelementptr i8, ptr {given}, i64 {place}")
@@ -238,7 +342,11 @@ def copy_bytes(
             padding = inner.put(f"sub i64 {room}, {there}")
             inner.do(f"call void @llvm.memset.p0.i64(ptr {behind}, i8 0, i64 {padding}, i1 false)")
 
-        _for_each_lane(inner, active, lanes, copy)
+        if not lanes:
+            copy(vectors)
+            return ""
+        boards = [_board(inner, "i32", one, lanes) for one in vectors]
+        _for_each_lane(inner, active, lanes, lambda lane: copy([_lane(inner, "i32", board, lane) for board in boards]))
         return ""
 
     code.module.declarations.update(MEMORY_INTRINSICS)

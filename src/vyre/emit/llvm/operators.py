@@ -103,6 +103,8 @@ class Lanes:
     def _wide_multiply(self, op: str, dtype: DType, element: str, sign: str, a: str, b: str) -> str:
         if dtype.bits == 64:
             return self._multiply_long(op, dtype, sign, a, b)
+        if op == "mul_high" and dtype is DType.U32 and self.lanes and self.lanes % 2 == 0:
+            return self._upper_words(a, b)
         wide, extend = f"i{2 * dtype.bits}", "sext" if sign == "s" else "zext"
         product = self.op("mul", wide, *(self.convert(extend, element, x, wide) for x in (a, b)))
         if op == "mul_high":
@@ -111,6 +113,24 @@ class Lanes:
         for name, bound in (("min", dtype.maximum), ("max", dtype.minimum)):
             product = self.intrinsic(f"{sign}{name}", wide, product, self.constant(wide, bound))
         return self.convert("trunc", wide, product, element)
+
+    def _upper_words(self, a: str, b: str) -> str:
+        """The upper words of products of u32: of the even lanes and of the odd ones, as machines multiply them."""
+        pairs, kind = Lanes(self.code, self.lanes // 2), self.of("i32")
+        places = ", ".join(f"i32 {lane | 1}" for lane in range(self.lanes))
+        low, half = pairs.constant("i64", 0xFFFFFFFF), pairs.constant("i64", 32)
+
+        def product(x: str, y: str) -> str:
+            words = (self.code.put(f"bitcast {kind} {vector} to {pairs.of('i64')}") for vector in (x, y))
+            return pairs.op("mul", "i64", *(pairs.op("and", "i64", word, low) for word in words))
+
+        # Not a shift: of one value in all lanes, this is the value itself.
+        odd = (
+            self.code.put(f"shufflevector {kind} {x}, {kind} poison, <{self.lanes} x i32> <{places}>") for x in (a, b)
+        )
+        upper = pairs.op("and", "i64", product(*odd), pairs.constant("i64", -1 << 32))
+        joined = pairs.op("or", "i64", pairs.op("lshr", "i64", product(a, b), half), upper)
+        return self.code.put(f"bitcast {pairs.of('i64')} {joined} to {kind}")
 
     def _multiply_long(self, op: str, dtype: DType, sign: str, a: str, b: str) -> str:
         """Products of 64-bit factors from 32-bit halves: LLVM's 128-bit integers do not survive everywhere."""
@@ -150,13 +170,14 @@ class Lanes:
         plain = f"{sign}{'div' if op == 'div' else 'rem'}"
         if divisor is not None and divisor != 0 and divisor != (1 << dtype.bits) - 1:
             return self.op(plain, element, a, b)
-        one = self.constant(element, 1)
+        if self.lanes and dtype.bits == 32:
+            return self._divide_words(op, sign, a, self._nonzero(element, b))
         unsafe = self.op("icmp eq", element, b, self.constant(element, 0))
         if sign == "s":
             lowest = self.op("icmp eq", element, a, self.constant(element, dtype.minimum))
             minus = self.op("icmp eq", element, b, self.constant(element, -1))
             unsafe = self.op("or", "i1", unsafe, self.op("and", "i1", lowest, minus))
-        b = self.select(unsafe, element, one, b)
+        b = self.select(unsafe, element, self.constant(element, 1), b)
         if not self.lanes:
             return self.op(plain, element, a, b)
         if dtype.bits == 64:
@@ -168,32 +189,71 @@ class Lanes:
             return self.code.helper(
                 f"{plain}.{suffix(element, self.lanes)}", kind, [(kind, a), (kind, b)], write, _PURE
             )
-        # The quotient of integers so short is at least 2**-32 of itself away from the next one: truncation is exact.
-        real = "double" if dtype.bits == 32 else "float"
-        quotient = self.op("fdiv", real, *(self.convert(f"{sign}itofp", element, x, real) for x in (a, b)))
-        whole = self.convert(f"fpto{sign}i", real, quotient, element)
+        # The quotient of integers so short is at least 2**-16 of itself away from the next one: truncation is exact.
+        quotient = self.op("fdiv", "float", *(self.convert(f"{sign}itofp", element, x, "float") for x in (a, b)))
+        # By way of i32: LLVM cannot select instructions for the least of an unsigned conversion and a 0 it finds late.
+        whole = self.convert("trunc", "i32", self.convert("fptosi", "float", quotient, "i32"), element)
         if op == "div":
             return whole
         return self.op("sub", element, a, self.op("mul", element, whole, b))
 
-    def divide_by_one(self, op: str, a: str, b: str) -> str:
-        """Division of u32 in every lane by one scalar: a product with its reciprocal, and a correction.
+    def _nonzero(self, element: str, divisor: str) -> str:
+        """Division by 0 is division by 1."""
+        is_zero = self.op("icmp eq", element, divisor, self.constant(element, 0))
+        return self.select(is_zero, element, self.constant(element, 1), divisor)
 
-        The product errs by less than the distance to the next quotient, so truncated it is right, or 1 too small.
+    def _divide_words(self, op: str, sign: str, a: str, b: str) -> str:
+        """Division of 32-bit integers in every lane by divisors that are not 0, with no division of integers.
+
+        Let D = 2**32 / b. Dividing (1 - 2**-23) * 2**32 by b in f32 makes two roundings, too small to reach D, so the
+        truncated estimate z is too small by less than e = 1 + D / 2**22. Then z + z * (2**32 - b * z) / 2**32 is too
+        small by at most e * e / D, and by less than 1 more once truncated: together at most 2, but where b is above
+        2**32 - 2**12, and there no quotient is above 1. So the quotient a * z / 2**32 is at most 2 too small.
         """
-        code, scalar = self.code, Lanes(self.code, 0)
-        b = scalar.select(scalar.op("icmp eq", "i32", b, "0"), "i32", "1", b)
-        divisor = scalar.convert("uitofp", "i32", b, "double")
-        reciprocal = scalar.op("fdiv", "double", float_text(1.0), divisor)
-        product = self.op("fmul", "double", self.convert("uitofp", "i32", a, "double"),
-                          spread(code, "double", reciprocal, self.lanes))  # fmt: skip
-        quotient = self.convert("fptoui", "double", product, "i32")
-        every = spread(code, "i32", b, self.lanes)
-        rest = self.op("sub", "i32", a, self.op("mul", "i32", quotient, every))
-        short = self.op("icmp uge", "i32", rest, every)
-        if op == "div":
-            return self.op("add", "i32", quotient, self.convert("zext", "i1", short, "i32"))
-        return self.select(short, "i32", self.op("sub", "i32", rest, every), rest)
+        if sign == "s":
+            whole = self._divide_words(op, "u", self._magnitude(a), self._magnitude(b))
+            return self._signed(op, a, b, whole)
+        real = self.convert("uitofp", "i32", b, "float")
+        estimate = self.op("fdiv", "float", self.constant("float", float_text(2.0**32 - 2.0**9)), real)
+        first = self.convert("fptoui", "float", estimate, "i32")
+        missing = self.op("sub", "i32", self.constant("i32", 0), self.op("mul", "i32", first, b))
+        reciprocal = self.op("add", "i32", first, self.binary("mul_high", DType.U32, first, missing))
+        return self._corrected(op, a, b, self.binary("mul_high", DType.U32, a, reciprocal), 2)
+
+    def divide_by_one(self, op: str, dtype: DType, a: str, b: str) -> str:
+        """Division of 32-bit integers in every lane by one scalar, by one division of scalars for its reciprocal.
+
+        (2**32 - 1) / b, truncated, is at most 1 below 2**32 / b, so the quotient by it is at most 1 too small.
+        """
+        scalar = Lanes(self.code, 0)
+        one = scalar._nonzero("i32", b)
+        positive = one if dtype is DType.U32 else scalar._magnitude(one)
+        divisor = spread(self.code, "i32", positive, self.lanes)
+        dividend = a if dtype is DType.U32 else self._magnitude(a)
+        reciprocal = spread(self.code, "i32", scalar.op("udiv", "i32", "-1", positive), self.lanes)
+        quotient = self.binary("mul_high", DType.U32, dividend, reciprocal)
+        whole = self._corrected(op, dividend, divisor, quotient, 1)
+        return whole if dtype is DType.U32 else self._signed(op, a, spread(self.code, "i32", one, self.lanes), whole)
+
+    def _corrected(self, op: str, a: str, b: str, quotient: str, most: int) -> str:
+        """The quotient or the remainder of u32, by a quotient that is at most so much too small."""
+        rest = self.op("sub", "i32", a, self.op("mul", "i32", quotient, b))
+        for _ in range(most):
+            less = self.op("sub", "i32", rest, b)
+            if op == "div":
+                short = self.convert("sext", "i1", self.op("icmp uge", "i32", rest, b), "i32")
+                quotient = self.op("sub", "i32", quotient, short)
+            # What is less than the divisor wraps to more than it was.
+            rest = self.intrinsic("umin", "i32", rest, less)
+        return quotient if op == "div" else rest
+
+    def _magnitude(self, a: str) -> str:
+        return self.intrinsic("abs", "i32", a, extra=(("i1", "false"),))
+
+    def _signed(self, op: str, a: str, b: str, magnitude: str) -> str:
+        """A quotient with the sign that a and b give it, or a remainder with that of a; -MIN is MIN."""
+        negative = self.op("ashr", "i32", self.op("xor", "i32", a, b) if op == "div" else a, self.constant("i32", 31))
+        return self.op("sub", "i32", self.op("xor", "i32", magnitude, negative), negative)
 
     def _float_binary(self, op: str, dtype: DType, a: str, b: str) -> str:
         element = ELEMENT[dtype]

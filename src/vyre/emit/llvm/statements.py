@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
-from vyre.analyze.shapes import Shapes
+from vyre.analyze.ranges import proved_accesses
+from vyre.analyze.shapes import Layout, Shapes
 from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.choices import is_cheap
 from vyre.emit.llvm.expressions import NONE, Expressions
-from vyre.emit.llvm.phases import Leavings, is_cheap
+from vyre.emit.llvm.leaving import Leavings, leavings
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
+from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import to_bits
@@ -28,29 +29,35 @@ _REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, Atom
 
 
 class Statements(Expressions):
-    """Writes the statements of a run. ``is_somebody`` says that the mask is known not to be empty.
+    """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
 
-    ``crossing`` are the variables that lie in the workgroup's memory, one of each for its ``chunks``; ``used`` those
-    that somebody reads.
+    ``used`` are the variables that somebody reads, ``dead`` the lanes that returned; ``run_end`` is where a run ends.
     """
 
-    def __init__(
-        self,
-        width: int,
-        step: int,
-        chunks: int,
-        shapes: Shapes,
-        leavings: Leavings,
-        crossing: set[str],
-        used: set[str],
-    ) -> None:
-        super().__init__(width, step)
-        self.chunks = chunks
-        self.shapes, self.leavings, self.crossing, self.used = shapes, leavings, crossing, used
-        self.is_somebody, self.token, self.tokens = True, 0, 0
+    shapes: Shapes
+    leavings: Leavings
+    used: set[str]
+    dead: Cell | None
+    run_end: str
+
+    def __init__(self, width: int, layout: Layout, *, check_elimination: bool) -> None:
+        super().__init__(width, layout)
+        self.check_elimination = check_elimination
+        self.token, self.tokens = 0, 0
         self.loops: list[LoopContext] = []
-        self.run_end = ""
-        self.dead: Cell | None = None
+
+    def write_run(self, program: Program) -> None:
+        """Writes a program whose variables have unique names; the mask says who is there."""
+        self.shapes = Shapes(program, self.layout)
+        self.proved = proved_accesses(program) if self.check_elimination else frozenset()
+        self.leavings = leavings(program.entry, self.shapes)
+        self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
+        self.values, self.cells = {}, {}
+        self.is_somebody, self.dead = True, None
+        if any(n.Return in self.leavings[id(statement)] for statement in program.entry):
+            self.dead = self._mask_cell()
+            self._store_mask(self.dead, NONE)
+        self._list(program.entry)
 
     def _list(self, body: n.Body) -> None:
         for statement in body:
@@ -61,9 +68,11 @@ class Statements(Expressions):
             case n.Let(name, value):
                 self._let(name, value)
             case n.Assign(name, value):
-                self._assign(name, self._evaluate(value))
-            case n.Store(buffer, index, value):
-                self._store(self.places[buffer], self._evaluate(index), self._evaluate(value))
+                self._assign(name, self._evaluate(value), id(statement) in self.shapes.in_step)
+            case n.Store(buffer, _, value) if buffer in self.fills:
+                self._keep(self.fills[buffer], self._evaluate(value))
+            case n.Store(_, index, value):
+                self._store(statement, self._evaluate(index), self._evaluate(value))
             case n.If():
                 self._if(statement)
             case n.Loop():
@@ -83,7 +92,7 @@ class Statements(Expressions):
 
     def _let(self, name: str, expression: n.Expr) -> None:
         unused = name not in self.used and name not in self.shapes.assigned
-        if unused and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
+        if self.width and unused and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
             assert expression.value is not None
             index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
             if index.shape is Shape.UNIFORM:
@@ -92,24 +101,13 @@ class Statements(Expressions):
             self._atomic(expression.op, self.places[expression.buffer], index, None, operand, wanted=False)
             return
         value = self._evaluate(expression)
-        if name not in self.shapes.assigned and name not in self.crossing:
+        if name not in self.shapes.assigned:
             self.values[name] = value
             return
-        varying = name in self.shapes.varying or (name not in self.shapes.assigned and value.shape is not Shape.UNIFORM)
-        cell = self.cells.get(name)
-        if cell is None:
-            cell = self._new_cell(name, value.dtype, varying)
-        self.cells[name] = cell = msgspec.structs.replace(cell, token=self.token)
+        shape = self.shapes.variables[name]
+        pointer = self.code.allocate(shaped(ELEMENT[value.dtype], self.width if shape is Shape.VARYING else 0))
+        self.cells[name] = cell = Cell(value.dtype, shape, self.token, pointer=pointer)
         self._write(cell, value)
-
-    def _new_cell(self, name: str, dtype: DType, varying: bool) -> Cell:
-        element = ELEMENT[dtype]
-        if name not in self.crossing:
-            pointer = self.code.allocate(shaped(element, self.width if varying else 0))
-            return Cell(dtype, varying, self.token, pointer=pointer)
-        stride = (self.width if varying else 1) * max(dtype.bytes, 4)
-        stride = -(-stride // 64) * 64 if varying else 8
-        return Cell(dtype, varying, self.token, offset=self._reserve(stride * self.chunks), stride=stride)
 
     def _write(self, cell: Cell, value: Value) -> None:
         assert cell.dtype is not None
@@ -117,47 +115,35 @@ class Statements(Expressions):
         text = self._vector(value) if cell.varying else value.text
         self.code.do(f"store {kind} {text}, ptr {self._address(cell)}, align 8")
 
-    def _assign(self, name: str, value: Value) -> None:
+    def _assign(self, name: str, value: Value, in_step: bool) -> None:
         cell = self.cells[name]
-        if cell.token != self.token and cell.varying:
+        if cell.token != self.token and cell.varying and not in_step:
             old = self._read(cell)
             text = self.vector.select(self.mask, ELEMENT[value.dtype], self._vector(value), old.text)
             value = Value(value.dtype, Shape.VARYING, text)
         self._write(cell, value)
 
-    def _store(self, place: m.Place, index: Value, value: Value) -> None:
-        code, width = self.code, self.width
-        if index.shape is Shape.UNIFORM and value.shape is Shape.UNIFORM:
-            self.notes["uniform stores"] += 1
-            raw = self.scalar.to_memory(place.dtype, value.text)
-            end = ""
-            if not self.is_somebody:
-                there, end = code.label("somebody"), code.label("end")
-                code.branch(m.any_lane(code, self.mask, width), there, end)
-                code.begin(there)
-            m.store_uniform(code, place, index.text, raw)
-            if end:
-                code.fall(end)
+    def _keep(self, slot: Cell, value: Value) -> None:
+        """Fills a slot. Lanes that are not active keep what they have there, if they ever look at it again."""
+        if slot.varying:
+            if self.token != 0:
+                old = self._read(slot)
+                text = self.vector.select(self.mask, ELEMENT[value.dtype], self._vector(value), old.text)
+                value = Value(value.dtype, Shape.VARYING, text)
+            self._write(slot, value)
             return
-        raw = self.vector.to_memory(place.dtype, self._vector(value))
-        vector = self._vector(index)
-        mask = self._and(self.mask, m.in_bounds(code, place, vector, width))
-        if index.shape is not Shape.LINEAR:
-            self.notes["scatters"] += 1
-            m.scatter(code, place, vector, raw, mask, width)
-            return
-        self.notes["linear stores"] += 1
-        if not index.wraps:
-            m.store_consecutive(code, place, index.text, raw, mask, width)
-            return
-        near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
-        self._branch_if_wrapping(index.text, far, near)
-        code.begin(near)
-        m.store_consecutive(code, place, index.text, raw, mask, width)
-        code.go(end)
-        code.begin(far)
-        m.scatter(code, place, vector, raw, mask, width, cold=True)
-        code.fall(end)
+        end = self._pass_over_if_nobody()
+        self._write(slot, value if value.shape is Shape.UNIFORM else self._of_somebody(value))
+        if end:
+            self.code.fall(end)
+
+    def _of_somebody(self, value: Value) -> Value:
+        """The value of the first active lane: what all of them have, though the code does not show it."""
+        code, width, element = self.code, self.width, ELEMENT[value.dtype]
+        bits = code.put(f"bitcast <{width} x i1> {self.mask} to i{width}")
+        lane = code.intrinsic("cttz", f"i{width}", [(f"i{width}", bits), ("i1", "true")], [f"i{width}"])
+        text = code.put(f"extractelement {shaped(element, width)} {self._vector(value)}, i{width} {lane}")
+        return Value(value.dtype, Shape.UNIFORM, text)
 
     def _combined_atomic(self, op: AtomicOp, place: m.Place, index: str, operand: Value) -> None:
         """All lanes change one cell and none looks at the old value: one change by the values combined."""
@@ -179,9 +165,11 @@ class Statements(Expressions):
         code.fall(end)
 
     def _copy(self, statement: n.CopyBytes) -> None:
-        start, place, size = (self._vector(self._evaluate(root)) for root in walk.operands(statement))
+        values = [self._evaluate(root) for root in walk.operands(statement)]
+        start, place, size = (self._vector(value) if self.width else value.text for value in values)
         source, destination = self.places[statement.source], self.places[statement.destination]
-        m.copy_bytes(self.code, source, destination, start, place, size, self.mask, self.width)
+        mask = self.mask if self.width else "true"
+        m.copy_bytes(self.code, source, destination, start, place, size, mask, self.width)
 
     def _if(self, statement: n.If) -> None:
         code = self.code
@@ -224,10 +212,10 @@ class Statements(Expressions):
         context = LoopContext(code.label("latch"), code.label("exit"))
         if id(loop) in self.shapes.divergent:
             self.notes["divergent loops"] += 1
-            context.live = self._mask_cell(phased=False)
+            context.live = self._mask_cell()
             self._store_mask(context.live, self.mask)
             if any(n.Continue in self.leavings[id(s)] for s in loop.body):
-                context.skipped = self._mask_cell(phased=False)
+                context.skipped = self._mask_cell()
         else:
             self.notes["uniform loops"] += 1
         return context
@@ -270,7 +258,7 @@ class Statements(Expressions):
         self._list(loop.body)
         self.loops.pop()
         code.fall(context.latch)
-        self._poll(head)
+        self.poll(head)
         code.begin(context.exit)
         self.token = token
         self._after(loop, mask, somebody)
@@ -280,9 +268,9 @@ class Statements(Expressions):
         start, stop = self._evaluate(loop.start), self._evaluate(loop.stop)
         head, body = code.label("head"), code.label("body")
         context = self._open_loop(loop)
-        varying = start.shape is not Shape.UNIFORM
-        memory = code.allocate(shaped("i32", self.width if varying else 0))
-        counts = Cell(DType.U32, varying, self.token, pointer=memory)
+        shape = self.shapes.variables[loop.var]
+        memory = code.allocate(shaped("i32", self.width if shape is Shape.VARYING else 0))
+        counts = Cell(DType.U32, shape, self.token, pointer=memory)
         self._write(counts, start)
         code.fall(head)
         self.token = self._token_inside(loop)
@@ -298,7 +286,7 @@ class Statements(Expressions):
         if self._is_short(loop):
             code.go(head)
         else:
-            self._poll(head)
+            self.poll(head)
         code.begin(context.exit)
         self.token = token
         self._after(loop, mask, somebody)
@@ -318,32 +306,26 @@ class Statements(Expressions):
             self._store_mask(context.live, staying)
             self.mask, self.is_somebody = NONE, False
             return
-        cell = context.left if isinstance(statement, n.Break) else context.skipped
-        if cell is not None:
-            self._join(cell, self.mask)
-            if context.token == self.token:
-                # All lanes of the vector that are in the loop leave: what is uniform in it must not go on without them.
-                self.code.go(self.run_end)
-                self.code.begin(self.code.label("unreachable"))
-                return
+        if context.skipped is not None and isinstance(statement, n.Continue):
+            self._join(context.skipped, self.mask)
             self.mask, self.is_somebody = NONE, False
             return
-        self.code.go(context.exit if isinstance(statement, n.Break) else context.latch)
-        self.code.begin(self.code.label("unreachable"))
+        self._jump(context.exit if isinstance(statement, n.Break) else context.latch)
 
     def _return(self) -> None:
+        if self.token == 0:
+            self._jump(self.run_end)
+            return
         assert self.dead is not None
         self._join(self.dead, self.mask)
-        if self.token == 0:
-            self.code.go(self.run_end)
-            self.code.begin(self.code.label("unreachable"))
-            return
         self.mask, self.is_somebody = NONE, False
 
-    def _mask_cell(self, *, phased: bool) -> Cell:
-        if phased:
-            return Cell(None, True, 0, offset=self._reserve(8 * self.chunks), stride=8)
-        return Cell(None, True, 0, pointer=self.code.allocate(shaped("i1", self.width)))
+    def _jump(self, label: str) -> None:
+        self.code.go(label)
+        self.code.begin(self.code.label("unreachable"))
+
+    def _mask_cell(self) -> Cell:
+        return Cell(None, Shape.VARYING, 0, pointer=self.code.allocate(shaped("i1", self.width)))
 
     def _load_mask(self, cell: Cell) -> str:
         return self.code.put(f"load {shaped('i1', self.width)}, ptr {self._address(cell)}, align 8")
@@ -367,14 +349,21 @@ class Statements(Expressions):
         self.mask, self.is_somebody = mask, somebody
         if n.Return in ways:
             self._without_those_gone(self.dead)
+            if self.token == 0:
+                self._end_if_nobody()
         if self.loops:
             innermost = self.loops[-1]
-            if n.Break in ways:
-                self._without_those_gone(innermost.left)
-                if innermost.live:
-                    self.mask, self.is_somebody = self._and(self.mask, self._load_mask(innermost.live)), False
+            if n.Break in ways and innermost.live:
+                self.mask, self.is_somebody = self._and(self.mask, self._load_mask(innermost.live)), False
             if n.Continue in ways:
                 self._without_those_gone(innermost.skipped)
+
+    def _end_if_nobody(self) -> None:
+        """Ends the run where all have returned, so that what follows can count on somebody."""
+        going = self.code.label("going")
+        self.code.branch(m.any_lane(self.code, self.mask, self.width), going, self.run_end)
+        self.code.begin(going)
+        self.is_somebody = True
 
     def _fresh_token(self) -> int:
         self.tokens += 1
@@ -383,7 +372,7 @@ class Statements(Expressions):
     def _token_inside(self, loop: n.Stmt) -> int:
         return self._fresh_token() if id(loop) in self.shapes.divergent else self.token
 
-    def _poll(self, back: str) -> None:
+    def poll(self, back: str) -> None:
         """Goes back to a loop's head, unless the host wants everything to stop."""
         stop = self.code.put("load atomic i32, ptr %stop monotonic, align 4")
-        self.code.branch(self.code.put(f"icmp eq i32 {stop}, 0"), back, "abort")
+        self.code.branch(self.code.put(f"icmp eq i32 {stop}, 0"), back, "abort", likely=True)

@@ -24,6 +24,8 @@ ELEMENT: Final[dict[DType, str]] = {
 # The type of an element in memory: always bits, so that nobody takes one NaN for another.
 STORED: Final[dict[DType, str]] = {dtype: f"i{8 * dtype.bytes}" for dtype in DType}
 
+# Metadata of a branch whose first way is taken nearly always: what the other way needs is then done there.
+_LIKELY: Final = '!0 = !{!"branch_weights", i32 1000000, i32 1}'
 _SUFFIX: Final = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 
@@ -81,7 +83,7 @@ class Module:
         self.helpers: dict[str, str] = {}
 
     def text(self, functions: Iterable[str]) -> str:
-        parts = [*self.declarations.values(), "", *self.helpers.values(), *functions]
+        parts = [*self.declarations.values(), "", *self.helpers.values(), *functions, _LIKELY]
         return "\n".join(parts) + "\n"
 
 
@@ -121,8 +123,8 @@ class Code:
         self.go(label)
         self.begin(label)
 
-    def branch(self, condition: str, true: str, false: str) -> None:
-        self.lines.append(f"  br i1 {condition}, label %{true}, label %{false}")
+    def branch(self, condition: str, true: str, false: str, *, likely: bool = False) -> None:
+        self.lines.append(f"  br i1 {condition}, label %{true}, label %{false}{', !prof !0' if likely else ''}")
 
     def allocate(self, type_name: str) -> str:
         """Memory of the function's own, which is made a register where that is possible."""

@@ -1,7 +1,8 @@
-"""What does a program look like before it is written as LLVM IR? No calls, unique names, transfers as plain copies."""
+"""What does a program look like before it is written for a target? No calls, unique names, transfers as copies."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -12,6 +13,7 @@ from vyre.ir.buffers import BufferDecl
 from vyre.ir.extensions import inline_calls
 from vyre.ir.nodes import lit
 from vyre.ir.program import Program
+from vyre.lower.frame import lane_number
 from vyre.lower.names import names_in, with_unique_names
 from vyre.lower.transfers import Capture, carry_transfers
 from vyre.semantics.types import DType
@@ -45,7 +47,5 @@ def _without_indirect(statement: n.Stmt) -> Iterable[n.Stmt]:
 
 def _invocation_number(program: Program) -> n.Expr:
     """Invocations are numbered workgroup by workgroup, x first."""
-    x, y, z = program.workgroup_size
     group = (n.WorkgroupId(2) * n.NumWorkgroups(1) + n.WorkgroupId(1)) * n.NumWorkgroups(0) + n.WorkgroupId(0)
-    local = (n.LocalId(2) * lit(y) + n.LocalId(1)) * lit(x) + n.LocalId(0)
-    return group * lit(x * y * z) + local
+    return group * lit(math.prod(program.workgroup_size)) + lane_number(program.workgroup_size)

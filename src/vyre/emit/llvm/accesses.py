@@ -1,0 +1,151 @@
+"""How do the lanes of a vector read and write a buffer, by the shape of the index and by what is proved of it?
+
+An access whose index lies in bounds in every active lane is in ``proved`` (by identity), and needs no check.
+Otherwise the lanes that are outside are masked off. Consecutive indices that may wrap around, of a buffer that may be
+long, need a test for that; and the same test can tell that all of them are inside.
+"""
+
+from __future__ import annotations
+
+from vyre.analyze.shapes import Layout, Shape
+from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.memory import ALL
+from vyre.emit.llvm.operators import Lanes
+from vyre.emit.llvm.text import ELEMENT, STORED, Code, Module, shaped, spread
+from vyre.emit.llvm.values import Value
+from vyre.ir import nodes as n
+from vyre.semantics.types import DType
+
+
+class Accesses:
+    """Writes loads and stores. ``mask`` says which lanes are active, ``is_somebody`` that some are for certain."""
+
+    def __init__(self, width: int, layout: Layout) -> None:
+        self.width, self.layout, self.step = width, layout, layout.step
+        self.proved: frozenset[int] = frozenset()
+        self.code = Code(Module())
+        self.vector, self.scalar = Lanes(self.code, width), Lanes(self.code, 0)
+        self.mask, self.is_somebody = ALL, True
+        self.places: dict[str, m.Place] = {}
+        self.notes = dict.fromkeys(
+            ("uniform loads", "linear loads", "strided loads", "gathers", "uniform stores", "linear stores",
+             "strided stores", "scatters", "checks kept", "checks removed", "masked branches", "uniform branches",
+             "divergent loops", "uniform loops"), 0
+        )  # fmt: skip
+
+    def _iota(self, stride: int = 1, dtype: DType = DType.U32) -> str:
+        element, most = ELEMENT[dtype], 1 << dtype.bits
+        return f"<{', '.join(f'{element} {stride * lane % most}' for lane in range(self.width))}>"
+
+    def _and(self, a: str, b: str) -> str:
+        if a == ALL:
+            return b
+        return a if b == ALL else self.vector.op("and", "i1", a, b)
+
+    def _not(self, mask: str) -> str:
+        return self.vector.op("xor", "i1", mask, ALL)
+
+    def _vector(self, value: Value) -> str:
+        if value.shape is Shape.VARYING:
+            return value.text
+        element = ELEMENT[value.dtype]
+        first = spread(self.code, element, value.text, self.width)
+        if value.shape.stride:
+            return self.vector.op("add", element, first, self._iota(value.shape.stride, value.dtype))
+        return first
+
+    def _is_proved(self, access: n.Node, *, happens_anyway: bool = False) -> bool:
+        """Whether an access needs no check; one that happens even if nobody is active does, unless somebody is."""
+        proved = id(access) in self.proved and (self.is_somebody or not happens_anyway)
+        self.notes["checks removed" if proved else "checks kept"] += 1
+        return proved
+
+    def _allowed(self, place: m.Place, index: str, proved: bool) -> str:
+        """The active lanes whose index lies in bounds."""
+        return self.mask if proved else self._and(self.mask, m.in_bounds(self.code, place, index, self.width))
+
+    def _load(self, load: n.Load, index: Value) -> Value:
+        code, width, place = self.code, self.width, self.places[load.buffer]
+        proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
+        if index.shape is Shape.UNIFORM:
+            self.notes["uniform loads"] += 1
+            return Value(place.dtype, Shape.UNIFORM, m.load_uniform(code, place, index.text, checked=not proved))
+        if index.shape.stride == 1:
+            self.notes["linear loads"] += 1
+            raw = self._load_linear(place, index, proved)
+        else:
+            self.notes["strided loads" if index.shape.stride else "gathers"] += 1
+            vector = self._vector(index)
+            raw = m.gather(code, place, vector, self._allowed(place, vector, proved), width)
+        return Value(place.dtype, Shape.VARYING, self.vector.from_memory(place.dtype, raw))
+
+    def _load_linear(self, place: m.Place, index: Value, proved: bool) -> str:
+        code, width = self.code, self.width
+        if place.is_short or not index.shape.wraps:
+            # Inactive lanes read too if that is the simpler mask: what they get is never used.
+            mask = self.mask if proved else m.in_bounds(code, place, self._vector(index), width)
+            return m.load_consecutive(code, place, index.text, mask, width)
+        near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
+        self._branch_if_near(place, index, proved, near, far)
+        code.begin(near)
+        straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width)
+        code.go(end)
+        code.begin(far)
+        vector = self._vector(index)
+        around = m.gather(code, place, vector, self._allowed(place, vector, proved), width, cold=True)
+        code.fall(end)
+        kind = shaped(STORED[place.dtype], width)
+        return code.put(f"phi {kind} [ {straight}, %{near} ], [ {around}, %{far} ]")
+
+    def _branch_if_near(self, place: m.Place, index: Value, proved: bool, near: str, far: str) -> None:
+        """Whether the indices do not wrap around, and all of them lie in bounds if that is not proved."""
+        code, last = self.code, self.width - 1
+        if proved:
+            limit = str((1 << 32) - last)
+        else:
+            limit = code.intrinsic("usub.sat", "i32", [("i32", place.length), ("i32", str(last))], ["i32"])
+        code.branch(code.put(f"icmp ult i32 {index.text}, {limit}"), near, far, likely=True)
+
+    def _store(self, store: n.Store, index: Value, value: Value) -> None:
+        code, width, place = self.code, self.width, self.places[store.buffer]
+        proved = self._is_proved(store)
+        if index.shape is Shape.UNIFORM and value.shape is Shape.UNIFORM:
+            self.notes["uniform stores"] += 1
+            self._store_uniform(place, index, value, proved)
+            return
+        raw = self.vector.to_memory(place.dtype, self._vector(value))
+        vector = self._vector(index)
+        if index.shape.stride != 1:
+            self.notes["strided stores" if index.shape.stride else "scatters"] += 1
+            m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width)
+            return
+        self.notes["linear stores"] += 1
+        if place.is_short or not index.shape.wraps:
+            mask = self._allowed(place, vector, proved)
+            m.store_consecutive(code, place, index.text, raw, mask, width)
+            return
+        near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
+        self._branch_if_near(place, index, proved, near, far)
+        code.begin(near)
+        m.store_consecutive(code, place, index.text, raw, self.mask, width)
+        code.go(end)
+        code.begin(far)
+        m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width, cold=True)
+        code.fall(end)
+
+    def _store_uniform(self, place: m.Place, index: Value, value: Value, proved: bool) -> None:
+        code = self.code
+        raw = self.scalar.to_memory(place.dtype, value.text)
+        end = self._pass_over_if_nobody()
+        m.store_uniform(code, place, index.text, raw, checked=not proved)
+        if end:
+            code.fall(end)
+
+    def _pass_over_if_nobody(self) -> str:
+        """Jumps over what follows where nobody is active; the label behind it, none if somebody is for certain."""
+        if self.is_somebody:
+            return ""
+        there, end = self.code.label("somebody"), self.code.label("end")
+        self.code.branch(m.any_lane(self.code, self.mask, self.width), there, end)
+        self.code.begin(there)
+        return end

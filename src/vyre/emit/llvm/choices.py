@@ -1,0 +1,79 @@
+"""Which branches are choices? Those whose sides cost less than finding out whether anybody takes them.
+
+Both sides are computed, and each variable that one of them assigns takes the value of the side that is meant: one
+choice between two values that do not wait for one another, in place of a masked assignment after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.program import Program
+from vyre.lower.names import FreshNames, names_in
+
+_MOST_CHEAP: Final = 16
+_CHEAP: Final = {
+    "add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "neg",
+    "not", "lnot", "abs", "rotl", "rotr",
+}  # fmt: skip
+
+
+def with_choices(program: Program) -> Program:
+    """The program, whose names are unique, with its cheap branches as choices."""
+    if not program.stats().has(n.If):
+        return program
+    names = names_in(program)
+
+    def choose(statement: n.Stmt) -> Iterable[n.Stmt]:
+        if isinstance(statement, n.If) and is_cheap(statement.then) and is_cheap(statement.otherwise):
+            return _choice(statement, names)
+        return (statement,)
+
+    return program.with_entry(walk.rewrite(program.entry, on_statement=choose))
+
+
+def _choice(statement: n.If, names: FreshNames) -> list[n.Stmt]:
+    chosen = names.make("chosen")
+    done: list[n.Stmt] = [n.Let(chosen, statement.condition)]
+    then, otherwise = (_side(body, names, done) for body in (statement.then, statement.otherwise))
+    for name in dict.fromkeys((*then, *otherwise)):
+        values = (n.Var(side.get(name, name)) for side in (then, otherwise))
+        done.append(n.Assign(name, n.Select(n.Var(chosen), *values)))
+    return done
+
+
+def _side(body: n.Body, names: FreshNames, done: list[n.Stmt]) -> dict[str, str]:
+    """Adds what a side computes; gives, for each variable that it assigns, the name of the value it ends with."""
+    current: dict[str, str] = {}
+
+    def as_it_is(node: n.Expr) -> n.Expr:
+        return n.Var(current[node.name]) if isinstance(node, n.Var) and node.name in current else node
+
+    for statement in body:
+        assert isinstance(statement, (n.Let, n.Assign))
+        value = walk.rewrite_expression(statement.value, as_it_is)
+        if isinstance(statement, n.Let):
+            done.append(n.Let(statement.name, value))
+        else:
+            own = names.make(statement.name)
+            done.append(n.Let(own, value))
+            current[statement.name] = own
+    return current
+
+
+def is_cheap(body: n.Body) -> bool:
+    """Whether a list costs less than finding out whether anybody needs it: a few plain operations on variables."""
+    nodes = 0
+    for statement in body:
+        if not isinstance(statement, (n.Let, n.Assign)):
+            return False
+        for node in walk.postorder(statement.value):
+            nodes += 1
+            plain = isinstance(node, (n.Var, n.Lit, n.Select, n.InvocationId, n.BufLen))
+            plain = plain or (isinstance(node, (n.BinOp, n.UnOp)) and node.op in _CHEAP)
+            if not plain or nodes > _MOST_CHEAP:
+                return False
+    return True
