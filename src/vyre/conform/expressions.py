@@ -38,14 +38,19 @@ _COMPARISONS: Final = frozenset(row.name for row in OPERATORS.values() if row.ar
 TOWER_HEIGHTS: Final = (30, 400)
 
 
-@lru_cache(maxsize=1024)
 def _operators_giving(profile: Profile, arity: int) -> dict[DType, tuple[tuple[Operator, DType], ...]]:
     """For each type: the operators of that arity that give it, with the type of their operands."""
-    types = profile.usable_types
+    return _rows_giving(profile.usable_types, profile.operators, arity)
+
+
+@lru_cache(maxsize=64)
+def _rows_giving(
+    types: tuple[DType, ...], operators: tuple[str, ...], arity: int
+) -> dict[DType, tuple[tuple[Operator, DType], ...]]:
     return {
         result: tuple(
             (row, operand)
-            for name in profile.operators
+            for name in operators
             if (row := OPERATORS[name]).arity == arity
             for operand in row.types
             if operand in types and row.result_type(operand) is result
@@ -234,7 +239,7 @@ def atomic(
     return n.Atomic(op, decl.name, index, value, expected, order)
 
 
-def _subgroup(state: State, dtype: DType, level: Level, depth: int) -> Expr | None:
+def subgroup(state: State, dtype: DType, level: Level, depth: int) -> Expr | None:
     if level is not Level.DIVERGENT or not state.profile.subgroups:
         return None
     choice = state.random.random()
@@ -284,7 +289,7 @@ def tower(state: State, dtype: DType, level: Level, _depth: int = 0) -> Expr:
 
 def with_feature(state: State, feature: Feature, level: Level = Level.DIVERGENT) -> tuple[Expr, DType] | None:
     """An expression whose root is the feature, and its type; None if it cannot stand here."""
-    depth = 2
+    depth = max(1, min(2, state.profile.expression_depth - 1))
     first = feature.dtypes[0]
     match feature.kind:
         case "operator":
@@ -322,7 +327,7 @@ PRODUCTIONS: Final[dict[str, _Production]] = {
     "bitcast": _bitcast,
     "fma": _fma,
     "atomic": _atomic,
-    "subgroup": _subgroup,
+    "subgroup": subgroup,
     "call": _call,
     "tower": tower,
 }

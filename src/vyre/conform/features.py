@@ -71,9 +71,9 @@ _SWITCHES: Final = (
 )  # fmt: skip
 
 
-def thinned(profile: Profile, wanted: tuple[Feature, ...], random: Random) -> Profile:
+def thinned(profile: Profile, wanted: tuple[Feature, ...], needs: tuple[str, ...], random: Random) -> Profile:
     """The profile without some of its features: programs that use a few things find more than alike mixtures do."""
-    needed = {_SWITCH_OF_KIND.get(feature.kind, "") for feature in wanted}
+    needed = {*needs, *(_SWITCH_OF_KIND.get(feature.kind, "") for feature in wanted)}
     needed.update(switch for f in wanted if f.kind == "statement" for switch in _SWITCHES_OF_STATEMENT.get(f.name, ()))
     dropped = [switch for switch in _SWITCHES if random.random() < 0.4 and switch not in needed]
     return msgspec.structs.replace(profile, **dict.fromkeys(dropped, False))

@@ -14,6 +14,7 @@ import numpy as np
 
 from vyre.conform.case import MAILBOX, Case
 from vyre.conform.discipline import (
+    COMMUTING,
     COUNTS,
     ME,
     MEMBER,
@@ -29,6 +30,7 @@ from vyre.conform.discipline import (
 )
 from vyre.conform.features import Feature, features_for, thinned
 from vyre.conform.profile import EVERYTHING, Profile
+from vyre.conform.situations import Situation, frame_of, situation_for
 from vyre.conform.statements import feature_statements, sink, statements
 from vyre.conform.values import array_of_patterns, random_array
 from vyre.ir import nodes as n
@@ -39,6 +41,7 @@ from vyre.semantics.types import DType
 
 _SINK_STRIDE = 4
 _CELLS = "cells"
+_VOTES = "votes"
 _NAMES = {
     Access.READ_ONLY: "in",
     Access.UNIFORM: "uni",
@@ -52,11 +55,12 @@ def generate(seed: int, size: int = 40, profile: Profile = EVERYTHING) -> Case:
     """The case of a seed, of about ``size`` statements."""
     random = Random(f"{seed}/{size}")
     wanted = features_for(profile, seed)
-    profile = thinned(profile, wanted, random)
+    situation = situation_for(profile, seed)
+    profile = thinned(profile, wanted, situation.needs, random)
     workgroup_size, grid = _geometry(random, profile)
     invocations = _product(workgroup_size) * _product(grid)
     indirect = profile.indirect and random.random() < 0.1
-    declared = _buffers(random, profile, wanted, invocations, _product(workgroup_size), indirect)
+    declared = _buffers(random, profile, wanted, situation, invocations, _product(workgroup_size), indirect)
     state = State(
         random,
         profile,
@@ -65,14 +69,14 @@ def generate(seed: int, size: int = 40, profile: Profile = EVERYTHING) -> Case:
         random.random() < 0.7,
         size,
         {},
-        {decl.name for decl in declared if decl.name.startswith((SINK, COUNTS, _CELLS))},
+        {decl.name for decl in declared if decl.name.startswith((SINK, COUNTS, _CELLS, _VOTES))},
     )
     for decl in declared:
         state.uses[decl.name] = _first_use(state, decl)
-    entry = _entry(state, wanted, indirect)
+    entry = _entry(state, wanted, situation, indirect)
     build = Program.wrapped if random.random() < 0.2 and not indirect else Program.new
     program = build(
-        declared, workgroup_size, entry, name=f"case_{seed}", subgroup_size=random.choice((32, 32, 32, 1, 2, 4, 8, 16))
+        declared, workgroup_size, entry, name=f"case_{seed}", subgroup_size=random.choice((32, 16, 8, 8, 4, 4, 2, 1))
     )
     inputs = _inputs(random, profile, program, invocations, grid)
     explicit, elements = _launch(random, program, invocations, grid)
@@ -87,12 +91,12 @@ def _product(axes: tuple[int, int, int]) -> int:
 def _geometry(random: Random, profile: Profile) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """A workgroup and a grid of at most the profile's invocations."""
     most = profile.max_invocations
-    axes = random.choices((1, 2, 3), (6, 2, 1))[0] if profile.multiple_axes else 1
+    axes = random.choices((1, 2, 3), (5, 3, 2))[0] if profile.multiple_axes else 1
     limits = {1: (40, 1, 1), 2: (6, 5, 1), 3: (4, 3, 2)}[axes]
     x, y, z = (random.randint(1, limit) for limit in limits)
     x = max(1, min(x, most // (y * z)))
     groups = max(1, most // (x * y * z))
-    first = random.randint(1, min(groups, 5))
+    first = random.randint(1, min(groups, max(5, most // 16)))
     if not profile.multiple_axes or random.random() < 0.6:
         return (x, y, z), (first, 1, 1)
     second = random.randint(1, max(1, min(groups // first, 3)))
@@ -100,9 +104,15 @@ def _geometry(random: Random, profile: Profile) -> tuple[tuple[int, int, int], t
 
 
 def _buffers(
-    random: Random, profile: Profile, wanted: tuple[Feature, ...], invocations: int, group_size: int, indirect: bool
+    random: Random,
+    profile: Profile,
+    wanted: tuple[Feature, ...],
+    situation: Situation,
+    invocations: int,
+    group_size: int,
+    indirect: bool,
 ) -> list[BufferDecl]:
-    """Some of every kind; the sink, where every program leaves what it computed; what the features need."""
+    """Some of every kind; the sink, where every program leaves what it computed; what is needed for what is wanted."""
     types = profile.usable_types
     accesses = [Access.READ_ONLY] * random.randint(1, 3) + [Access.READ_WRITE] * random.randint(1, 3)
     accesses += [Access.UNIFORM] * random.randint(0, 1) + [Access.WRITE_ONLY] * random.randint(0, 1)
@@ -114,11 +124,20 @@ def _buffers(
     for access in accesses:
         dtype = random.choice((random.choice(types), DType.U32, random.choice(profile.atomic_types or types)))
         declared.append(_buffer(random, access, dtype, len(declared), invocations, group_size))
-    for dtype in dict.fromkeys(f.dtypes[0] for f in wanted if f.kind == "atomic"):
+    changed = [f.dtypes[0] for f in wanted if f.kind == "atomic"]
+    if "atomics" in situation.needs and profile.atomic_types:
+        changed.append(random.choice(profile.atomic_types))
+        declared.append(
+            BufferDecl.read_write(f"{_VOTES}{len(declared)}", len(declared), changed[-1], random.randint(1, 9))
+        )
+    for dtype in dict.fromkeys(changed):
         declared.append(BufferDecl.read_write(f"{_CELLS}{len(declared)}", len(declared), dtype, invocations))
+    if "workgroup_memory" in situation.needs:
+        declared.append(BufferDecl.workgroup(f"tile{len(declared)}", random.choice(types), group_size))
     if any(f.name == "fixpoint" for f in wanted):
         declared.append(BufferDecl.output(f"flag{len(declared)}", len(declared), DType.U32, 1))
-    if profile.traps and (random.random() < 0.3 or any(f.name == "trap" for f in wanted)):
+    asks = "traps" in situation.needs or any(f.name == "trap" for f in wanted)
+    if profile.traps and (asks or random.random() < 0.3):
         declared.append(BufferDecl.output(MAILBOX, len(declared), DType.U32, random.randint(1, 8)))
     if indirect:
         declared.append(BufferDecl.read(COUNTS, len(declared), DType.U32, 5))
@@ -156,16 +175,19 @@ def _first_use(state: State, decl: BufferDecl) -> Use:
         return Use(Mode.SHARED)
     if decl.name.startswith(_CELLS):
         return Use(Mode.OWNED)
+    if decl.name.startswith(_VOTES):
+        return Use(Mode.ATOMIC, state.random.choice(COMMUTING))
     return pick_use(state, decl)
 
 
-def _entry(state: State, wanted: tuple[Feature, ...], indirect: bool) -> list[Stmt]:
+def _entry(state: State, wanted: tuple[Feature, ...], situation: Situation, indirect: bool) -> list[Stmt]:
     entry: list[Stmt] = [n.IndirectDispatch(COUNTS, state.random.choice((0, 4, 8)))] if indirect else []
     for name, value in ((MEMBER, linear_member(state.workgroup_size)), (ME, linear_invocation(state))):
         entry.append(n.Let(name, value))
         state.names[-1].add(name)
         state.scopes[-1].append(Variable(name, DType.U32, Level.DIVERGENT, mutable=False))
     entry += statements(state, 2)
+    entry += frame_of(state, situation)
     for feature in wanted:
         entry += feature_statements(state, feature)
     while state.budget > 0:

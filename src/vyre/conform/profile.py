@@ -68,7 +68,7 @@ STATEMENT_WEIGHTS: Final = {
     "transfer": 4,
     "copy": 3,
     "trap": 2,
-    "collective": 2,
+    "collective": 3,
     "opaque": 1,
 }
 

@@ -38,9 +38,9 @@ from vyre.ir.nodes import Body, Expr, MemoryOrder, Stmt, lit
 from vyre.semantics.operators import OPERATORS, REDUCTIONS, AtomicOp
 from vyre.semantics.types import DType
 
-_BARRIER_ORDERS: Final = (MemoryOrder.ACQUIRE, MemoryOrder.RELEASE, MemoryOrder.ACQ_REL, MemoryOrder.SEQ_CST)
+BARRIER_ORDERS: Final = (MemoryOrder.ACQUIRE, MemoryOrder.RELEASE, MemoryOrder.ACQ_REL, MemoryOrder.SEQ_CST)
 _TRIES: Final = 4
-_JUMPS: Final = (n.Break, n.Continue, n.Return)
+JUMPS: Final = (n.Break, n.Continue, n.Return)
 
 
 @lru_cache(maxsize=1024)
@@ -68,7 +68,7 @@ def statements(state: State, count: int) -> list[Stmt]:
         if state.budget <= 0:
             break
         made += statement(state)
-        if made and isinstance(made[-1], _JUMPS):
+        if made and isinstance(made[-1], JUMPS):
             break
     return made
 
@@ -81,7 +81,7 @@ def body(state: State, control: Level, count: int, prologue: Callable[[], list[S
     state.names.append(set())
     made = prologue() if prologue else []
     made += statements(state, count)
-    if not (made and isinstance(made[-1], _JUMPS)):
+    if not (made and isinstance(made[-1], JUMPS)):
         made += _restore(state, uses)
     state.uses = uses
     state.scopes.pop()
@@ -130,7 +130,7 @@ def _random_level(state: State) -> Level:
 
 def _let(state: State) -> list[Stmt]:
     dtype, level = _random_type(state), _random_level(state)
-    make = tower if state.random.random() < 0.02 else expression
+    make = tower if state.random.random() < 0.005 * state.profile.expression_depth else expression
     value = make(state, dtype, level)
     return [n.Let(declare(state, "v", dtype, level).name, value)]
 
@@ -202,7 +202,11 @@ def _bounds(state: State, level: Level) -> tuple[Expr, Expr, int]:
 
 
 def _loop(state: State) -> list[Stmt] | None:
-    level = _random_level(state)
+    return loop(state, _random_level(state))
+
+
+def loop(state: State, level: Level, prologue: Callable[[], list[Stmt]] | None = None) -> list[Stmt] | None:
+    """A counted loop whose passes all of ``level`` make together, each beginning with the prologue."""
     if not _may_nest(state):
         return None
     start, stop, most = _bounds(state, level)
@@ -211,7 +215,7 @@ def _loop(state: State) -> list[Stmt] | None:
     state.names.append(set())
     state.scopes.append([])
     variable = declare(state, "k", DType.U32, level, mutable=False)
-    inner = _loop_body(state, level, most)
+    inner = _loop_body(state, level, most, prologue)
     state.scopes.pop()
     state.names.pop()
     return [n.Loop(variable.name, start, stop, inner)]
@@ -276,7 +280,8 @@ def _fixpoint(state: State) -> list[Stmt] | None:
     return [sync, n.Store(flag.name, lit(0), lit(passes)), sync, n.While(going, inner)]
 
 
-def _may_jump(state: State) -> bool:
+def may_jump(state: State) -> bool:
+    """Whether whoever leaves the innermost loop, or its pass, here finds every buffer in the use it has there."""
     if not state.loops:
         return False
     around = state.loops[-1]
@@ -284,11 +289,11 @@ def _may_jump(state: State) -> bool:
 
 
 def _break(state: State) -> list[Stmt] | None:
-    return _jump(state, n.Break(), state.loops[-1].level) if _may_jump(state) else None
+    return _jump(state, n.Break(), state.loops[-1].level) if may_jump(state) else None
 
 
 def _continue(state: State) -> list[Stmt] | None:
-    return _jump(state, n.Continue(), state.loops[-1].level) if _may_jump(state) else None
+    return _jump(state, n.Continue(), state.loops[-1].level) if may_jump(state) else None
 
 
 def _return(state: State) -> list[Stmt] | None:
@@ -312,7 +317,7 @@ def _barrier(state: State) -> list[Stmt] | None:
     if state.control is Level.DIVERGENT or not state.profile.workgroup_barriers:
         return None
     change_uses(state, Level.WORKGROUP)
-    return [n.Barrier(state.random.choice(_BARRIER_ORDERS))]
+    return [n.Barrier(state.random.choice(BARRIER_ORDERS))]
 
 
 def _grid_sync(state: State) -> list[Stmt] | None:
