@@ -23,6 +23,24 @@ if ! "$python" -c 'import ensurepip' 2>/dev/null; then
   fi
 fi
 
+# WebGPU needs a driver: a GPU's, or Mesa's for the processor. Without one its tests are skipped, or fail where CI=true.
+has_driver() {
+  [ "$(uname)" = Linux ] || return 0
+  for file in {/usr/share,/etc,/usr/local/share}/vulkan/icd.d/*.json "${VK_DRIVER_FILES:-}" "${VK_ICD_FILENAMES:-}"; do
+    [ -e "$file" ] && return 0
+  done
+  return 1
+}
+if ! has_driver; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "setup: installing mesa-vulkan-drivers"
+    apt-get update -qq && apt-get install -y -qq mesa-vulkan-drivers >/dev/null
+  else
+    echo "setup: no Vulkan driver was found, so backend 'webgpu' cannot run." >&2
+    echo "Fix: install your GPU's, or one for the processor: sudo apt-get install mesa-vulkan-drivers" >&2
+  fi
+fi
+
 stamp=.venv/.ready
 wanted=$(cat pyproject.toml scripts/setup.sh | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then

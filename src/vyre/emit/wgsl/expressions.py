@@ -1,0 +1,236 @@
+"""How is an expression written in WGSL? As one statement for each operation, in the order of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+import msgspec
+
+from vyre.emit.wgsl import memory as m
+from vyre.emit.wgsl import operators as o
+from vyre.emit.wgsl.library import functions
+from vyre.emit.wgsl.text import Lines, Names, literal
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.semantics.math import tape
+from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
+from vyre.semantics.types import DType
+
+_MATH: Final = frozenset(MATH_FUNCTIONS)
+_AXES: Final = "xyz"
+# A zero of which no compiler knows that it is one.
+HIDDEN_ZERO: Final = "hidden_zero"
+OVERRUN: Final = "overrun"
+_COMPUTED: Final = (n.BinOp, n.UnOp, n.Cast, n.Bitcast, n.Select, n.Fma)
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A value as text. ``is_name``: a name, a field or a constant; if not, an operation that is still to be bound."""
+
+    dtype: DType
+    text: str
+    is_name: bool = True
+    is_constant: bool = False
+
+
+class Expressions:
+    """Writes expressions into ``lines``; collects the functions that they call."""
+
+    def __init__(self) -> None:
+        self.lines = Lines()
+        self.names = Names(frozenset((*functions(), HIDDEN_ZERO, OVERRUN)))
+        self.library: dict[str, None] = {}
+        self.own: dict[Hashable, tuple[str, str]] = {}
+        self.places: dict[str, m.Place] = {}
+        self.variables: dict[str, Value] = {}
+        self.builtins: dict[str, str] = {}
+        # The loads and stores, by identity, whose index is always in bounds.
+        self.proved: frozenset[int] = frozenset()
+        self.subgroup_size = 1
+        self._hiding = False
+
+    def use(self, name: str) -> str:
+        """Asks for a function of the library."""
+        self.library[name] = None
+        return name
+
+    def function(self, key: Hashable, hint: str, write: Callable[[str], str]) -> str:
+        """The name of a function of the kernel's own, which is written when it is first asked for."""
+        found = self.own.get(key)
+        if found is None:
+            name = self.names.make(hint)
+            found = self.own[key] = name, write(name)
+        return found[0]
+
+    def builtin(self, name: str) -> str:
+        """The name under which the kernel has one of WGSL's builtin values."""
+        if name not in self.builtins:
+            self.builtins[name] = self.names.make(_BUILTIN_HINTS[name])
+        return self.builtins[name]
+
+    def bind(self, value: Value) -> Value:
+        """The value under a name."""
+        if value.is_name and not value.is_constant:
+            return value
+        name = self.names.make("t")
+        self.lines.add(f"let {name} = {value.text};")
+        return Value(value.dtype, name)
+
+    def shared(self, root: n.Expr) -> Value:
+        """The value of an expression that others may be built on.
+
+        Mesa 22 goes over every path from a branch's condition to the uniforms it depends on, of which there are too
+        many where values are used again and again; a value that is hidden ends the path.
+        """
+        self._hiding = True
+        value = self.evaluate(root)
+        self._hiding = False
+        return value
+
+    def evaluate(self, root: n.Expr) -> Value:
+        """The value of an expression; its last operation is not bound yet."""
+        stack: list[Value] = []
+        order = walk.postorder(root)
+        for node in order:
+            count = len(walk.operands(node))
+            given = stack[len(stack) - count :]
+            if count:
+                del stack[-count:]
+                # WGSL computes what is constant itself, and refuses what overflows there.
+                if type(node) in _COMPUTED and all(value.is_constant for value in given):
+                    given[0] = self.bind(given[0])
+            value = self._expression(node, given)
+            stack.append(value if value.is_name or node is root else self.bind(value))
+        return stack[0]
+
+    def named(self, root: n.Expr) -> Value:
+        """The value of an expression, as a name or a constant."""
+        value = self.evaluate(root)
+        return value if value.is_name else self.bind(value)
+
+    def _expression(self, node: n.Expr, given: list[Value]) -> Value:
+        texts = [value.text for value in given]
+        match node:
+            case n.Var(name):
+                return self.variables[name]
+            case n.Lit(bits, dtype):
+                return self._literal(bits, dtype)
+            case n.BinOp(op):
+                dtype = given[0].dtype
+                return self._made(OPERATORS[op].result_type(dtype), o.binary(op, dtype, texts[0], texts[1], self.use))
+            case n.UnOp(op):
+                return self._unary(op, given[0])
+            case n.Load(buffer):
+                place, proved = self.places[buffer], id(node) in self.proved
+                name = self.function(
+                    ("load", buffer, proved),
+                    f"{'get' if proved else 'load'}_{place.name}",
+                    lambda name: m.load_function(place, name, self.use, proved=proved),
+                )
+                return self._made(place.dtype, f"{name}({texts[0]})")
+            case n.BufLen(buffer):
+                place = self.places[buffer]
+                if place.decl.count:
+                    return Value(DType.U32, place.length, is_constant=True)
+                return self._uniform(place.length)
+            case n.InvocationId(axis):
+                return Value(DType.U32, f"{self.builtin('global_invocation_id')}.{_AXES[axis]}")
+            case n.WorkgroupId(axis):
+                return Value(DType.U32, f"{self.builtin('workgroup_id')}.{_AXES[axis]}")
+            case n.LocalId(axis):
+                return Value(DType.U32, f"{self.builtin('local_invocation_id')}.{_AXES[axis]}")
+            case n.NumWorkgroups(axis):
+                return self._uniform(f"launch.grid.{_AXES[axis]}")
+            case n.Select():
+                return self._made(given[1].dtype, f"select({texts[2]}, {texts[1]}, {texts[0]})")
+            case n.Cast(target):
+                return self._made(target, o.cast(given[0].dtype, target, texts[0], self.use))
+            case n.Bitcast(target):
+                return self._made(target, o.bitcast(given[0].dtype, target, texts[0], self.use))
+            case n.Fma():
+                return self._made(DType.F32, f"{self.use('fma_f32')}({', '.join(texts)})")
+            case n.Atomic():
+                return self._atomic(node, texts)
+            case n.SubgroupLocalId():
+                return self._made(DType.U32, f"{self.builtin('local_invocation_index')} % {self.subgroup_size}u")
+            case n.SubgroupSize():
+                return Value(DType.U32, f"{self.subgroup_size}u", is_constant=True)
+            case _:
+                raise TypeError(f"{type(node).__name__} is not an expression of a kernel")
+
+    def _uniform(self, text: str) -> Value:
+        if self._hiding:
+            return self._made(DType.U32, f"{HIDDEN_ZERO} ^ {text}")
+        return Value(DType.U32, text)
+
+    def _literal(self, bits: int, dtype: DType) -> Value:
+        text = literal(bits, dtype)
+        if dtype.is_float:
+            return Value(dtype, f"{self.use('kept')}({text})")
+        return Value(dtype, text, is_constant=True)
+
+    def _made(self, dtype: DType, text: str) -> Value:
+        return Value(dtype, text, is_name=False)
+
+    def _unary(self, op: str, operand: Value) -> Value:
+        dtype = operand.dtype
+        if op in _MATH:
+            name = self.function((op, dtype), f"{op}_{dtype.label}", lambda name: self._math_function(op, dtype, name))
+            return self._made(dtype, f"{name}({operand.text})")
+        return self._made(OPERATORS[op].result_type(dtype), o.unary(op, dtype, operand.text, self.use))
+
+    def _math_function(self, op: str, dtype: DType, name: str) -> str:
+        """The steps of a math function's one definition."""
+        lines = Lines()
+        values: list[Value] = []
+        steps = tape(op, dtype).steps
+        with lines.block(f"fn {name}(x: f32) -> f32"):
+            for number, step in enumerate(steps):
+                given = [values[position] for position in step.operands]
+                texts = [value.text for value in given]
+                match step.kind:
+                    case "arg":
+                        values.append(Value(dtype, "x"))
+                        continue
+                    case "lit":
+                        values.append(self._literal(step.bits, step.dtype))
+                        continue
+                    case "select":
+                        text = f"select({texts[2]}, {texts[1]}, {texts[0]})"
+                    case "cast":
+                        text = o.cast(given[0].dtype, step.dtype, texts[0], self.use)
+                    case "bitcast":
+                        text = o.bitcast(given[0].dtype, step.dtype, texts[0], self.use)
+                    case "op" if len(given) == 1:
+                        text = o.unary(step.op, given[0].dtype, texts[0], self.use)
+                    case _:
+                        text = o.binary(step.op, given[0].dtype, texts[0], texts[1], self.use)
+                lines.add(f"let s{number} = {text};")
+                values.append(Value(step.dtype, f"s{number}"))
+            lines.add(f"return {values[-1].text};")
+        return lines.text
+
+    def _atomic(self, node: n.Atomic, texts: list[str]) -> Value:
+        place = self.places[node.buffer]
+        name = self.function(
+            (node.op, node.buffer),
+            f"atomic_{node.op.value}_{place.name}",
+            lambda name: m.atomic_function(place, name, node.op),
+        )
+        return self._made(place.dtype, f"{name}({', '.join(texts)})")
+
+    def declare(self, name: str, dtype: DType) -> str:
+        """A name for a variable of the program."""
+        made = self.names.make(name)
+        self.variables[name] = Value(dtype, made)
+        return made
+
+
+_BUILTIN_HINTS: Final = {
+    "global_invocation_id": "gid",
+    "workgroup_id": "wg",
+    "local_invocation_id": "lid",
+    "local_invocation_index": "lane",
+    "num_workgroups": "launched",
+}

@@ -1,0 +1,206 @@
+"""What stands around the statements of a kernel? Declarations, functions, and how an invocation finds out who it is.
+
+Workgroups are declared with one axis and whole vectors: Mesa's driver for processors runs vectors along the first axis,
+and where lanes of one are missing, they go on in loops all the same. So a workgroup may have more lanes than
+invocations; the others have nothing to do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from vyre.emit.wgsl import library
+from vyre.emit.wgsl import memory as m
+from vyre.emit.wgsl.expressions import HIDDEN_ZERO, OVERRUN, Expressions
+from vyre.emit.wgsl.text import Lines
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import BufferDecl, Role
+from vyre.ir.program import Program
+from vyre.lower.transfers import Capture
+
+ENTRY: Final = "main"
+FAULTS: Final = "var<storage, read_write> faults: array<atomic<u32>>;"
+_WIDEST_VECTOR: Final = 16
+# What follows every loop is given whether the loop would still go on.
+_OVERRUN_NOTED: Final = """fn overrun(going: bool) {
+  if (going) {
+    atomicStore(&faults[0], 1u);
+  }
+}"""
+_OVERRUN_IMPOSSIBLE: Final = """fn overrun(going: bool) {
+}"""
+
+
+class Frame(Expressions):
+    """A kernel under way. ``lanes`` is how many invocations a workgroup has on the device, ``size`` how many are meant.
+
+    ``in_step`` says that those who are too many take part in every barrier; if not, they end at once.
+    """
+
+    def __init__(self, program: Program, captures: tuple[Capture, ...], folded: bool, watches_loops: bool) -> None:
+        super().__init__()
+        self.program = program
+        self.captures = captures
+        self.folded = folded
+        self.watches_loops = watches_loops
+        self.subgroup_size = program.subgroup_size
+        self.size = math.prod(program.workgroup_size)
+        self.lanes = -(-self.size // _WIDEST_VECTOR) * _WIDEST_VECTOR
+        self.in_step = False
+        self.hoisted: list[str] = []
+        self.shared_words = sum(m.shared_words(decl) for decl in program.shared_buffers())
+        self.boards: dict[str, str] = {}
+        self.sized: list[str] = []
+        for name in ("launch", "Launch", ENTRY, "faults"):
+            self.names.make(name)
+        self._place_buffers()
+
+    @property
+    def lane(self) -> str:
+        return self.builtin("local_invocation_index")
+
+    def host(self) -> list[m.Place]:
+        """The host's buffers in the order of their bindings, then those that the launch provides."""
+        places = [place for place in self.places.values() if place.decl.role is not Role.SHARED]
+        captured = {capture.buffer for capture in self.captures}
+        return sorted(places, key=lambda place: (place.decl.name in captured, place.decl.binding))
+
+    def _shared(self) -> list[m.Place]:
+        return [place for place in self.places.values() if place.decl.role is Role.SHARED]
+
+    def _place_buffers(self) -> None:
+        atomic = _atomic_buffers(self.program)
+        for decl in self.program.buffers:
+            # The functions of a buffer have names of their own inside, which must not hide it.
+            name = self.names.make(f"{decl.name}_words" if decl.name in m.LOCAL_NAMES else decl.name)
+            if decl.count:
+                length = f"{decl.count}u"
+            else:
+                length = f"launch.{self.names.make(f'len_{decl.name}')}"
+                self.sized.append(decl.name)
+            self.places[decl.name] = m.Place(decl, name, length, decl.name in atomic)
+
+    def board(self, hint: str, words: int, element: str = "u32") -> str:
+        """Workgroup memory of the kernel's own."""
+        found = self.boards.get(hint)
+        if found is None:
+            name = self.names.make(hint)
+            self.boards[hint] = found = f"var<workgroup> {name}: array<{element}, {words}>;"
+            self.shared_words += words
+        return found.split()[1].removesuffix(":")
+
+    def text(self) -> str:
+        """The whole kernel, when its statements are written."""
+        fields = ["  grid: vec3<u32>,", "  groups: u32,", "  zero: u32,"]
+        fields += [f"  {self.places[name].length.removeprefix('launch.')}: u32," for name in self.sized]
+        declared = ["@group(0) @binding(0) var<uniform> launch: Launch;"]
+        declared += [f"{one.declaration(k)} // {_described(one.decl)}" for k, one in enumerate(self.host(), 1)]
+        declared += [f"{one.declaration(0)} // {_described(one.decl)}" for one in self._shared()]
+        declared += self.boards.values()
+        functions = [text.rstrip() for text in library.needed(self.library)]
+        functions += [text for _, text in self.own.values()]
+        written = [*functions, *self.lines.lines]
+        if any(f"{OVERRUN}(" in text for text in written):
+            functions.insert(0, _OVERRUN_NOTED if self.watches_loops else _OVERRUN_IMPOSSIBLE)
+            if self.watches_loops:
+                declared.append(f"@group(0) @binding({len(self.host()) + 1}) {FAULTS}")
+        hides = any(HIDDEN_ZERO in text for text in written)
+        if hides:
+            declared.append(f"var<private> {HIDDEN_ZERO}: u32;")
+        struct = "\n".join(["struct Launch {", *fields, "}"])
+        parts = [f"// {self.program.name}", struct, "\n".join(declared), *functions, self._entry(hides)]
+        return "\n\n".join(parts) + "\n"
+
+    def _entry(self, hides: bool) -> str:
+        prologue = self._clear_shared()
+        if self.lanes != self.size and not self.in_step:
+            prologue += [f"if ({self.lane} >= {self.size}u) {{", "  return;", "}"]
+        if hides:
+            # Not the uniform alone: a driver may look its value up, and compile for that.
+            prologue.append(f"{HIDDEN_ZERO} = launch.zero & {self.builtin('workgroup_id')}.x;")
+        prologue = [*self._find_ids(), *prologue]
+        arguments = [f"@builtin({name}) {made}: {_builtin_type(name)}" for name, made in self.builtins.items()]
+        head = f"fn {ENTRY}({', '.join(arguments)}) {{"
+        if len(head) > 120:
+            head = "\n".join([f"fn {ENTRY}(", *(f"  {argument}," for argument in arguments), ") {"])
+        body = [f"  {line}" for line in (*prologue, *self.hoisted, *self.lines.lines)]
+        return "\n".join([f"@compute @workgroup_size({self.lanes}, 1, 1)", head, *body, "}"])
+
+    def _clear_shared(self) -> list[str]:
+        """Sets workgroup memory to zero: not every driver does what WGSL says of it."""
+        lines = Lines()
+        for place in self._shared():
+            words, at = m.shared_words(place.decl), self.lane
+            head = f"if ({at} < {words}u)"
+            if words > self.lanes:
+                at = self.names.make("k")
+                head = f"for (var {at} = {self.lane}; {at} < {words}u; {at} += {self.lanes}u)"
+            with lines.block(head):
+                lines.add(place.write(at, f"0{place.word[0]}"))
+        if "votes" in self.boards:
+            # Each vote clears the cell of the next.
+            with lines.block(f"if ({self.lane} == 0u)"):
+                lines.add(f"atomicStore(&{self.board('votes', 3)}[0], 0u);")
+        if lines.lines:
+            lines.add("workgroupBarrier();")
+        return lines.lines
+
+    def _find_ids(self) -> list[str]:
+        """Ids that are not as WGSL has them: of a grid that was folded, of a workgroup declared in another shape."""
+        x, y, z = self.program.workgroup_size
+        reshaped = self.lanes != self.size or (y, z) != (1, 1)
+        if not self.folded and not reshaped:
+            return []
+        ids = self.builtins.pop("global_invocation_id", None)
+        local = self.builtins.pop("local_invocation_id", None) if reshaped else None
+        lines, group = self._unfold(wanted=ids is not None) if self.folded else ([], "")
+        if reshaped and (ids is not None or local is not None):
+            local, lane = local or self.names.make("lid"), self.lane
+            at = f"{lane}, 0u, 0u" if (y, z) == (1, 1) else f"{lane} % {x}u, ({lane} / {x}u) % {y}u, {lane} / {x * y}u"
+            lines.append(f"let {local} = vec3<u32>({at});")
+        if ids is not None:
+            local, group = local or self.builtin("local_invocation_id"), group or self.builtin("workgroup_id")
+            lines.append(f"let {ids} = {group} * vec3<u32>({x}u, {y}u, {z}u) + {local};")
+        return lines
+
+    def _unfold(self, *, wanted: bool) -> tuple[list[str], str]:
+        """Finds the workgroup's place in the grid that was folded; gives the name of that, if somebody wants it."""
+        place, group, launched = self.names.make("place"), self.names.make("group"), self.builtin("num_workgroups")
+        lines = [
+            f"let {group} = {place}.x + {launched}.x * ({place}.y + {launched}.y * {place}.z);",
+            f"if ({group} >= launch.groups) {{",
+            "  return;",
+            "}",
+        ]
+        own = self.builtins.pop("workgroup_id", None)
+        if wanted or own is not None:
+            own = own or self.names.make("wg")
+            rows = f"{group} / launch.grid.x"
+            at = f"vec3<u32>({group} % launch.grid.x, ({rows}) % launch.grid.y, ({rows}) / launch.grid.y)"
+            lines.append(f"let {own} = {at};")
+        self.builtins["workgroup_id"] = place
+        return lines, own or ""
+
+
+def _builtin_type(name: str) -> str:
+    return "u32" if name == "local_invocation_index" else "vec3<u32>"
+
+
+def _described(decl: BufferDecl) -> str:
+    return f"{decl.dtype}[{decl.count or ''}]"
+
+
+def _atomic_buffers(program: Program) -> set[str]:
+    """The buffers whose words are atomic: atomics change them, or several elements share a word that is written."""
+    found: set[str] = set()
+    for statement in walk.statements(program.entry):
+        match statement:
+            case n.Store(buffer) if program.buffer(buffer).dtype.bytes < 4:
+                found.add(buffer)
+            case n.CopyBytes(_, destination):
+                found.add(destination)
+        for root in walk.operands(statement):
+            found.update(node.buffer for node in walk.postorder(root) if isinstance(node, n.Atomic))
+    return found

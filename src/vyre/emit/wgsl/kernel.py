@@ -1,0 +1,457 @@
+"""How does a program become a WGSL kernel? Statement by statement; where invocations meet, in lockstep.
+
+A program in which nobody leaves before others and subgroups do not meet is written as it stands: the checker has made
+sure that its barriers are in uniform control flow. In all others the workgroup walks the statements that hold a meeting
+point together, whether or not somebody has something to do there: each invocation keeps in a variable whether it is on,
+and they vote whether to enter a branch or another pass of a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import Final
+
+import msgspec
+
+from vyre.analyze.effects import written_buffers
+from vyre.analyze.ranges import proved_accesses
+from vyre.emit.prepare import prepare
+from vyre.emit.wgsl import memory as m
+from vyre.emit.wgsl.expressions import OVERRUN, Value
+from vyre.emit.wgsl.frame import FAULTS, Frame
+from vyre.emit.wgsl.subgroups import ballot_function, reduce_function, shuffle_function, vote_function
+from vyre.emit.wgsl.text import REGISTER
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import Role
+from vyre.ir.linearise import replace_in_statement
+from vyre.ir.program import Program
+from vyre.lower.names import names_in
+from vyre.lower.transfers import Capture
+from vyre.semantics.types import DType
+
+_MEETING: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
+
+
+class WgslKernel(msgspec.Struct, frozen=True):
+    """A kernel's text and how to launch it.
+
+    Binding 0 is the parameter block: words, the grid, its number of workgroups, a zero and the lengths of the buffers
+    in ``sized``. The bindings from 1 on are ``buffers``; the last of those are what ``captures`` says, which the launch
+    has to provide. ``shared_bytes`` is all the workgroup memory that the kernel has. With ``has_faults`` one more
+    binding follows: a word that the kernel sets if a loop ended before its time.
+    """
+
+    text: str
+    workgroup_size: tuple[int, int, int]
+    buffers: tuple[str, ...]
+    sized: tuple[str, ...]
+    captures: tuple[Capture, ...]
+    shared_bytes: int
+    is_folded: bool
+    has_faults: bool
+
+
+def emit_wgsl(program: Program, *, folded: bool = False, watches_loops: bool = False) -> WgslKernel:
+    """Writes a legal program without grid-wide points.
+
+    A ``folded`` kernel runs any grid, folded over the axes. One that ``watches_loops`` is for a device that ends loops
+    by itself after some number of passes: it notices.
+    """
+    return _Emitter(program, folded, watches_loops).run()
+
+
+class _Exits(msgspec.Struct, frozen=True):
+    """What to set to false when an invocation leaves: the pass of the loop, the loop, the program."""
+
+    skip: tuple[str, ...] = ()
+    leave: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
+
+
+class _Emitter(Frame):
+    def __init__(self, program: Program, folded: bool, watches_loops: bool) -> None:
+        prepared = prepare(program)
+        super().__init__(_with_meetings(prepared.program), prepared.captures, folded, watches_loops)
+        stats = self.program.stats()
+        self.proved = proved_accesses(self.program)
+        self.orders_storage = _orders_storage(self.program)
+        self.assigned = {s.name for s in walk.statements(self.program.entry) if isinstance(s, n.Assign)}
+        some_leave = stats.has(n.Return) or self.lanes != self.size
+        self.in_step = stats.has(*_MEETING) or (some_leave and stats.has_barriers)
+        self.points = _statements_with_points(self.program.entry) if self.in_step else set()
+        self.exits: _Exits | None = None
+        # For each loop around, the flag that says that it has come to its end; "" where nobody watches.
+        self.loops: list[str] = []
+
+    def run(self) -> WgslKernel:
+        if self.in_step:
+            on = self._flag("on", "true" if self.lanes == self.size else f"{self.lane} < {self.size}u")
+            self._phased_list(self.program.entry, on, _Exits(end=(on,)))
+        else:
+            self._list(self.program.entry)
+        text = self.text()
+        return WgslKernel(
+            text=text,
+            workgroup_size=(self.lanes, 1, 1),
+            buffers=tuple(place.decl.name for place in self.host()),
+            sized=tuple(self.sized),
+            captures=self.captures,
+            shared_bytes=4 * self.shared_words,
+            is_folded=self.folded,
+            has_faults=FAULTS in text,
+        )
+
+    def _list(self, body: n.Body) -> None:
+        """Writes a list. In lockstep, what follows a statement that may switch somebody off asks who is still on."""
+        if self.exits is None or self.loops or not any(map(_leaves, body)):
+            for statement in body:
+                self._statement(statement)
+            return
+        head = ""
+        for stretch in _stretches(body):
+            with self.lines.block(head) if head else nullcontext():
+                for statement in stretch:
+                    if isinstance(statement, n.Let):
+                        self._keep(statement.name, self.shared(statement.value))
+                    else:
+                        self._statement(statement)
+            head = f"if ({self.exits.end[-1]})"
+
+    def _statement(self, statement: n.Stmt) -> None:
+        lines = self.lines
+        match statement:
+            case n.Let(name, value):
+                made = self.shared(value)
+                word = "var" if name in self.assigned else "let"
+                lines.add(f"{word} {self.declare(name, made.dtype)} = {made.text};")
+            case n.Assign(name, value):
+                lines.add(f"{self.variables[name].text} = {self.shared(value).text};")
+            case n.Store(_, index, value):
+                at, stored = self.named(index), self.named(value)
+                lines.add(f"{self._store(statement)}({at.text}, {stored.text});")
+            case n.If(condition, then, otherwise):
+                with lines.block(f"if ({self.evaluate(condition).text})"):
+                    self._list(then)
+                if otherwise:
+                    lines.lines.pop()
+                    with lines.block("} else"):
+                        self._list(otherwise)
+            case n.Loop() | n.While():
+                self._loop(statement)
+            case n.Break() | n.Continue():
+                self._jump(statement)
+            case n.Return():
+                self._return()
+            case n.Barrier(order) if order is not n.MemoryOrder.GRID_SYNC:
+                lines.add("workgroupBarrier();")
+                if self.orders_storage:
+                    lines.add("storageBarrier();")
+            case n.Block(body) | n.Region(_, _, body):
+                with lines.block():
+                    self._list(body)
+            case n.CopyBytes(source, destination):
+                values = [self.named(root).text for root in walk.operands(statement)]
+                lines.add(f"{self._copy(source, destination)}({', '.join(values)});")
+            case _:
+                raise TypeError(f"{type(statement).__name__} is not a statement of a kernel")
+
+    def _store(self, store: n.Store) -> str:
+        place, proved = self.places[store.buffer], id(store) in self.proved
+        return self.function(
+            ("store", store.buffer, proved),
+            f"{'set' if proved else 'store'}_{place.name}",
+            lambda name: m.store_function(place, name, self.use, proved=proved),
+        )
+
+    def _copy(self, source: str, destination: str) -> str:
+        start, end = self.places[source], self.places[destination]
+        return self.function(
+            ("copy", source, destination),
+            f"copy_{start.name}_{end.name}",
+            lambda name: m.copy_function(start, end, name),
+        )
+
+    def _kept(self, expression: n.Expr) -> Value:
+        """A value that nothing changes any more."""
+        value = self.named(expression)
+        is_changing = isinstance(expression, n.Var) and expression.name in self.assigned
+        return self.bind(msgspec.structs.replace(value, is_name=False)) if is_changing else value
+
+    def _loop(self, loop: n.Loop | n.While) -> None:
+        if isinstance(loop, n.Loop):
+            start, stop = self._kept(loop.start), self._kept(loop.stop)
+            name = self.declare(loop.var, DType.U32)
+            going = "" if self.watches_loops else f" {name} < {stop.text}"
+            head = f"for (var {name} = {start.text};{going}; {name}++)"
+        else:
+            head = "loop"
+        ended = ""
+        if self.watches_loops:
+            ended = self.names.make("ended")
+            self.lines.add(f"var {ended} = false;")
+        self.loops.append(ended)
+        with self.lines.block(head):
+            if isinstance(loop, n.While):
+                with self.lines.block(f"if (!({self.evaluate(loop.condition).text}))"):
+                    self._break()
+            elif ended:
+                with self.lines.block(f"if ({name} >= {stop.text})"):
+                    self._break()
+            self._list(loop.body)
+        self.loops.pop()
+        if ended:
+            self.lines.add(f"{OVERRUN}(!{ended});")
+        if self.exits is not None and self.loops and _leaves(loop):
+            with self.lines.block(f"if (!{self.exits.end[-1]})"):
+                self._break()
+
+    def _break(self) -> None:
+        """Leaves the innermost loop, as it is meant to be left."""
+        if self.loops[-1]:
+            self.lines.add(f"{self.loops[-1]} = true;")
+        self.lines.add("break;")
+
+    def _jump(self, statement: n.Break | n.Continue) -> None:
+        is_break = isinstance(statement, n.Break)
+        if self.exits is None or self.loops:
+            if is_break:
+                self._break()
+            else:
+                self.lines.add("continue;")
+            return
+        self._switch_off(self.exits.leave if is_break else self.exits.skip)
+
+    def _return(self) -> None:
+        if self.exits is None:
+            self.lines.add("return;")
+        else:
+            self._switch_off(self.exits.end)
+
+    def _switch_off(self, flags: tuple[str, ...]) -> None:
+        for flag in flags:
+            self.lines.add(f"{flag} = false;")
+        if self.loops:
+            self._break()
+
+    def _hoist(self, hint: str, dtype: DType) -> str:
+        """A variable of the whole kernel; it starts as zero."""
+        name = self.names.make(hint)
+        self.hoisted.append(f"var {name}: {REGISTER[dtype]};")
+        return name
+
+    def _flag(self, hint: str, value: str) -> str:
+        name = self._hoist(hint, DType.BOOL)
+        self.lines.add(f"{name} = {value};")
+        return name
+
+    def _phased_list(self, body: n.Body, on: str, exits: _Exits) -> None:
+        """Writes a list that the whole workgroup walks; ``on`` is the flag of who takes part."""
+        for part in _runs_of(body, self.points):
+            if isinstance(part, tuple):
+                self._run(part, on, exits)
+                continue
+            match part:
+                case n.Barrier():
+                    self._statement(part)
+                case n.Let(name, value):
+                    self._meet(name, value, on)
+                case n.If(condition, then, otherwise):
+                    self._phased_if(condition, then, otherwise, on, exits)
+                case n.Loop() | n.While():
+                    self._phased_loop(part, on, exits)
+                case _:
+                    for inner in walk.bodies(part):
+                        self._phased_list(inner, on, exits)
+
+    def _run(self, statements: tuple[n.Stmt, ...], on: str, exits: _Exits) -> None:
+        """Statements in which nobody meets, for those who are on; their variables outlive them."""
+        self.exits = exits
+        with self.lines.block(f"if ({on})"):
+            if any(map(_leaves, statements)):
+                self._list(statements)
+            else:
+                for statement in statements:
+                    if isinstance(statement, n.Let):
+                        self._keep(statement.name, self.shared(statement.value))
+                    else:
+                        self._statement(statement)
+        self.exits = None
+
+    def _keep(self, name: str, value: Value) -> None:
+        kept = self._hoist(name, value.dtype)
+        self.variables[name] = Value(value.dtype, kept)
+        self.lines.add(f"{kept} = {value.text};")
+
+    def _evaluated(self, expression: n.Expr, on: str, hint: str) -> str:
+        """The value that an expression has for those who are on, in a variable of the kernel; else what it had."""
+        if isinstance(expression, n.Lit):
+            return self.evaluate(expression).text
+        with self.lines.block(f"if ({on})"):
+            value = self.evaluate(expression)
+            kept = self._hoist(hint, value.dtype)
+            self.lines.add(f"{kept} = {value.text};")
+        return kept
+
+    def _somebody(self, flag: str) -> str:
+        vote = self.function(
+            "vote", "somebody", lambda name: vote_function(name, self.board("votes", 3, "atomic<u32>"))
+        )
+        return f"{vote}({flag}, {self.lane})"
+
+    def _phased_if(self, condition: n.Expr, then: n.Body, otherwise: n.Body, on: str, exits: _Exits) -> None:
+        chosen = self._evaluated(condition, on, "chosen")
+        sides = [(then, f"{on} && {chosen}")]
+        if otherwise:
+            sides.append((otherwise, f"{on} && !{chosen}"))
+        # Who is in the other branch is decided before anybody can leave in the first.
+        flags = [self._flag("on", value) for _, value in sides]
+        for (body, _), flag in zip(sides, flags, strict=True):
+            with self.lines.block(f"if ({self._somebody(flag)})"):
+                inner = _Exits((*exits.skip, flag), (*exits.leave, flag), (*exits.end, flag))
+                self._phased_list(body, flag, inner)
+
+    def _phased_loop(self, loop: n.Loop | n.While, on: str, exits: _Exits) -> None:
+        counter = stop = ""
+        if isinstance(loop, n.Loop):
+            start = self._evaluated(loop.start, on, f"{loop.var}_start")
+            stop = self._evaluated(loop.stop, on, f"{loop.var}_stop")
+            counter = self._hoist(loop.var, DType.U32)
+            self.variables[loop.var] = Value(DType.U32, counter)
+            self.lines.add(f"{counter} = {start};")
+        live = self._flag("live", on)
+        ended = self._flag("ended", "false") if self.watches_loops else ""
+        with self.lines.block("loop"):
+            if isinstance(loop, n.Loop):
+                self.lines.add(f"{live} = {live} && {counter} < {stop};")
+            else:
+                going = self._evaluated(loop.condition, live, "going")
+                self.lines.add(f"{live} = {live} && {going};")
+            with self.lines.block(f"if (!{self._somebody(live)})"):
+                if ended:
+                    self.lines.add(f"{ended} = true;")
+                self.lines.add("break;")
+            turn = self._flag("on", live)
+            self._phased_list(loop.body, turn, _Exits((turn,), (live, turn), (*exits.end, live, turn)))
+            if isinstance(loop, n.Loop):
+                with self.lines.block(f"if ({live})"):
+                    self.lines.add(f"{counter}++;")
+        if ended:
+            self.lines.add(f"{OVERRUN}(!{ended});")
+
+    def _meet(self, name: str, operation: n.Expr, on: str) -> None:
+        """A subgroup operation, on the values of those who are on."""
+        given = [self.variables[v.name] if isinstance(v, n.Var) else self.evaluate(v) for v in walk.operands(operation)]
+        lane = self.lane
+        size, lanes = self.lanes, self.subgroup_size
+        board = self.board("board", size)
+        match operation:
+            case n.SubgroupBallot():
+                call = self.function("ballot", "ballot", lambda made: ballot_function(made, board, lanes, size))
+                value = Value(DType.U32, f"{call}({on} && {given[0].text}, {lane})")
+            case n.SubgroupShuffle():
+                dtype = given[0].dtype
+                present, high = self.board("present", size), self._high_board(dtype)
+                call = self.function(
+                    ("shuffle", dtype),
+                    f"shuffle_{dtype.label}",
+                    lambda made: shuffle_function(made, dtype, board, high, present, lanes, size),
+                )
+                value = Value(dtype, f"{call}({on}, {given[0].text}, {given[1].text}, {lane})")
+            case n.SubgroupReduce(op):
+                dtype, high = given[0].dtype, self._high_board(given[0].dtype)
+                call = self.function(
+                    ("reduce", op, dtype),
+                    f"reduce_{op}_{dtype.label}",
+                    lambda made: reduce_function(made, op, dtype, board, high, lanes, size, self.use),
+                )
+                value = Value(dtype, f"{call}({on}, {given[0].text}, {lane})")
+            case _:
+                raise TypeError(f"{type(operation).__name__} is no meeting of a subgroup")
+        self._keep(name, value)
+
+    def _high_board(self, dtype: DType) -> str:
+        return self.board("board_high", self.lanes) if dtype.bits == 64 else ""
+
+
+def _with_meetings(program: Program) -> Program:
+    """The program with every operation of a subgroup bound to a variable by itself."""
+    if not program.stats().has(*_MEETING):
+        return program
+    names = names_in(program)
+
+    def replace(node: n.Expr, operands: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
+        name = names.make("met")
+        prelude.append(n.Let(name, walk.with_operands(node, operands)))
+        return n.Var(name)
+
+    def on_statement(statement: n.Stmt) -> Iterable[n.Stmt]:
+        return replace_in_statement(statement, lambda node: isinstance(node, _MEETING), replace, names.make)
+
+    return program.with_entry(walk.rewrite(program.entry, on_statement=on_statement))
+
+
+def _statements_with_points(body: n.Body) -> set[int]:
+    """The statements at which invocations meet, and those with such a statement inside, by identity."""
+    found: set[int] = set()
+
+    def visit(inner: n.Body) -> bool:
+        any_found = False
+        for statement in inner:
+            inside = [visit(part) for part in walk.bodies(statement)]
+            meets = isinstance(statement, n.Let) and isinstance(statement.value, _MEETING)
+            if meets or isinstance(statement, n.Barrier) or any(inside):
+                found.add(id(statement))
+                any_found = True
+        return any_found
+
+    visit(body)
+    return found
+
+
+def _runs_of(body: n.Body, points: set[int]) -> Iterator[tuple[n.Stmt, ...] | n.Stmt]:
+    """The stretches of a list in which nobody meets, and the statements between them."""
+    run: list[n.Stmt] = []
+    for statement in body:
+        if id(statement) not in points:
+            run.append(statement)
+            continue
+        if run:
+            yield tuple(run)
+            run = []
+        yield statement
+    if run:
+        yield tuple(run)
+
+
+def _stretches(body: n.Body) -> Iterator[list[n.Stmt]]:
+    """A list in pieces: each but the last ends with a statement that may leave the list."""
+    stretch: list[n.Stmt] = []
+    for statement in body:
+        stretch.append(statement)
+        if _leaves(statement):
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _leaves(statement: n.Stmt) -> bool:
+    """Whether a statement may leave the list that it is in: by a return, or a jump out of a loop around it."""
+    if isinstance(statement, (n.Break, n.Continue)):
+        return True
+    if isinstance(statement, (n.Loop, n.While)):
+        return any(isinstance(inner, n.Return) for inner in walk.statements(statement.body))
+    return isinstance(statement, n.Return) or any(_leaves(s) for body in walk.bodies(statement) for s in body)
+
+
+def _orders_storage(program: Program) -> bool:
+    """Whether a barrier orders accesses to storage: some buffer of the host's is both written and read."""
+    read: set[str] = set()
+    for statement in walk.statements(program.entry):
+        if isinstance(statement, n.CopyBytes):
+            read.add(statement.source)
+        for root in walk.operands(statement):
+            read.update(node.buffer for node in walk.postorder(root) if isinstance(node, (n.Load, n.Atomic)))
+    return any(program.buffer(name).role is not Role.SHARED for name in read & written_buffers(program))

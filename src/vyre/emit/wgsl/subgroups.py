@@ -1,0 +1,102 @@
+"""How do invocations of a workgroup meet in WGSL? In memory of the workgroup, behind barriers.
+
+Every invocation of the workgroup calls these functions together, also one that is not on.
+"""
+
+from __future__ import annotations
+
+from vyre.emit.wgsl import operators as o
+from vyre.emit.wgsl.text import REGISTER, Lines, literal
+from vyre.semantics.reductions import reduction_identity
+from vyre.semantics.scalars import to_bits
+from vyre.semantics.types import DType
+
+
+def vote_function(name: str, votes: str) -> str:
+    """Whether somebody's flag is set.
+
+    Three cells take turns, so that one barrier is enough: while one is asked, nobody asks the next any more.
+    """
+    lines = Lines()
+    lines.add(f"var<private> {name}_turn: u32;")
+    lines.add("")
+    with lines.block(f"fn {name}(flag: bool, lane: u32) -> bool"):
+        lines.add(f"let cell = {name}_turn;")
+        lines.add(f"{name}_turn = (cell + 1u) % 3u;")
+        with lines.block("if (lane == 0u)"):
+            lines.add(f"atomicStore(&{votes}[{name}_turn], 0u);")
+        with lines.block("if (flag)"):
+            lines.add(f"atomicStore(&{votes}[cell], 1u);")
+        lines.add("workgroupBarrier();")
+        lines.add(f"return atomicLoad(&{votes}[cell]) != 0u;")
+    return lines.text
+
+
+def ballot_function(name: str, board: str, lanes: int, size: int) -> str:
+    """The flags of a subgroup's lanes as bits."""
+    lines = Lines()
+    with lines.block(f"fn {name}(flag: bool, lane: u32) -> u32"):
+        lines.add(f"{board}[lane] = u32(flag);")
+        lines.add("workgroupBarrier();")
+        lines.add(f"let first = lane - lane % {lanes}u;")
+        lines.add(f"let count = min({lanes}u, {size}u - first);")
+        lines.add("var bits = 0u;")
+        lines.add("var k = 0u;")
+        with lines.block("while (k < count)"):
+            lines.add(f"bits |= {board}[first + k] << k;")
+            lines.add("k += 1u;")
+        lines.add("overrun(k < count);")
+        lines.add("workgroupBarrier();")
+        lines.add("return bits;")
+    return lines.text
+
+
+def shuffle_function(name: str, dtype: DType, board: str, high: str, present: str, lanes: int, size: int) -> str:
+    """The value of another lane of the subgroup; zero if that is not on, or not there."""
+    lines = Lines()
+    boards = [board, high] if high else [board]
+    with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, wanted: u32, lane: u32) -> {REGISTER[dtype]}"):
+        for one, word in zip(boards, o.register_words(dtype, "value"), strict=True):
+            lines.add(f"{one}[lane] = {word};")
+        lines.add(f"{present}[lane] = u32(on);")
+        lines.add("workgroupBarrier();")
+        lines.add(f"let from_lane = lane - lane % {lanes}u + wanted % {lanes}u;")
+        lines.add(f"let is_there = wanted < {lanes}u && from_lane < {size}u && {present}[from_lane] != 0u;")
+        words = [f"{one}[from_lane]" for one in boards]
+        lines.add(f"let found = select({literal(0, dtype)}, {o.register_value(dtype, words)}, is_there);")
+        lines.add("workgroupBarrier();")
+        lines.add("return found;")
+    return lines.text
+
+
+def reduce_function(name: str, op: str, dtype: DType, board: str, high: str, lanes: int, size: int, use: o.Use) -> str:
+    """The values of a subgroup's lanes combined: lane i takes lane i + n/2, and so on, as ``reductions`` says."""
+    lines = Lines()
+    boards = [board, high] if high else [board]
+    nothing = literal(to_bits(reduction_identity(op, dtype), dtype), dtype)
+
+    def put() -> None:
+        for one, word in zip(boards, o.register_words(dtype, "total"), strict=True):
+            lines.add(f"{one}[lane] = {word};")
+
+    def get(at: str) -> str:
+        return o.register_value(dtype, [f"{one}[{at}]" for one in boards])
+
+    with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, lane: u32) -> {REGISTER[dtype]}"):
+        lines.add(f"let nothing = {nothing};")
+        lines.add("var total = select(nothing, value, on);")
+        lines.add(f"let place = lane % {lanes}u;")
+        put()
+        lines.add("workgroupBarrier();")
+        half = lanes // 2
+        while half:
+            with lines.block(f"if (place < {half}u && lane + {half}u < {size}u)"):
+                lines.add(f"let other = {get(f'lane + {half}u')};")
+                lines.add(f"total = {o.binary(op, dtype, 'total', 'other', use)};")
+                put()
+            lines.add("workgroupBarrier();")
+            half //= 2
+        lines.add(f"let result = {get('lane - place')};")
+        lines.add("workgroupBarrier();")
+        lines.add("return result;")
+    return lines.text
