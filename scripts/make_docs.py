@@ -1,11 +1,13 @@
-"""Writes the pages of ``docs/`` that are generated from tables: the diagnostics and the operators."""
+"""Writes the pages of ``docs/`` that are generated from tables: the diagnostics, the operators and the rules."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from vyre.checker.codes import CODES
+from vyre.optimizer.rules import GROUPS, RULES
 from vyre.semantics.operators import OPERATORS, Result
+from vyre.semantics.types import ALL_TYPES, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -39,6 +41,37 @@ def operators_page() -> str:
     )
 
 
+def rules_page() -> str:
+    """Every rule of the optimizer, by group."""
+    pages = [
+        "# Rules\n\n"
+        "Generated from `vyre/optimizer/rules.py` by `make docs`; `make prove` proves every rule for every type it "
+        "claims. Of the rules that match, the first is taken. `x y z` are any values of a type T, `v` is one that is "
+        "no literal, `c d` are literals; `s t` are values and `k` a literal of another type S; `p q` are bool. What is "
+        "made of literals alone is computed when the rule matches. Commutative operations match in either order.\n"
+    ]
+    for group in GROUPS:
+        rows = "\n".join(
+            f"| {rule.name} | `{_cell(rule.pattern)}` | `{_cell(rule.replacement)}` | "
+            f"{'`' + _cell(rule.when) + '`' if rule.when else ''} | {_types(rule.types, bool(rule.pairs))} |"
+            for rule in RULES
+            if rule.group == group
+        )
+        pages.append(f"## {group}\n\n| rule | from | to | when | types |\n|---|---|---|---|---|\n{rows}\n")
+    return "\n".join(pages)
+
+
+def _types(types: tuple[DType, ...], related: bool) -> str:
+    """Types by the names of their families, where they have one."""
+    families = {NUMBERS: "numbers", INTEGERS: "integers", FLOATS: "floats", SIGNED: "signed", UNSIGNED: "unsigned"}
+    if types == ALL_TYPES or related:
+        return "those that keep the value" if related else "all"
+    for family, name in families.items():
+        if set(family) <= set(types):
+            return ", ".join((name, *(dtype.label for dtype in types if dtype not in family)))
+    return " ".join(dtype.label for dtype in types)
+
+
 def _spelled(spelling: str, arity: int) -> str:
     if spelling.isidentifier():
         return f"{spelling}({', '.join('ab'[:arity])})"
@@ -49,7 +82,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"errors.md": errors_page, "operators.md": operators_page}
+PAGES = {"errors.md": errors_page, "operators.md": operators_page, "rules.md": rules_page}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

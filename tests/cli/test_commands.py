@@ -103,8 +103,20 @@ def test_show_prints_the_code_of_the_processor(vyre: Told) -> None:
     assert "define " in out
     out, _ = vyre("show", "examples/saxpy.vyre", "--asm")
     assert ".text" in out
-    _, err = vyre("show", "examples/reach.vyre", "--asm", code=3)
-    assert "--plan --segments" in err
+    out, _ = vyre("show", "examples/reach.vyre", "--asm")
+    assert "; after grid_sync, cut 1\n" in out
+
+
+def test_optimize_writes_the_program_and_tells_what_was_done(vyre: Told) -> None:
+    source = b"program p(workgroup 1) {\n buffer 0 out: u32[1] output\n let x = gid.x\n out[0] = (x + 5) - x\n}\n"
+    out, _ = vyre("optimize", "-", stdin=source)
+    assert out.splitlines()[-2:] == ["  out[0] = 5", "}"]
+    out, _ = vyre("optimize", "-", "--explain", stdin=source)
+    assert "+  out[0] = 5" in out.splitlines()
+    assert "synchronisations" in out
+    told, _ = vyre("optimize", "-", "--json", stdin=source)
+    assert sum(json.loads(told)["fired"].values()) == 1
+    vyre("optimize", "examples/bad/divergent_barrier.vyre", code=1)
 
 
 def test_backends_tells_what_can_run_here(vyre: Told) -> None:

@@ -19,7 +19,7 @@ from vyre.cli.files import (
     values_as_text,
     write_outputs,
 )
-from vyre.errors import ParseError, UnsupportedFeature, VyreError
+from vyre.errors import ParseError, VyreError
 from vyre.ir.program import Program
 
 if TYPE_CHECKING:
@@ -205,6 +205,32 @@ def fmt(
 
 
 @app.command()
+def optimize(
+    path: ProgramPath,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell what was done, with a diff.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write an equivalent program that does no more.
+
+    Example: vyre optimize examples/reach.vyre --explain
+    """
+    from vyre.cli.optimizing import explanation
+    from vyre.driver.optimizing import optimize as optimise
+
+    program = read_program(path)
+    _require_legal(program)
+    better, report = optimise(program, report=True)
+    if as_json:
+        import msgspec
+
+        print_json({"program": str(better), **msgspec.to_builtins(report)})
+    elif explain:
+        print(explanation(program, better, report))
+    else:
+        print(better, end="")
+
+
+@app.command()
 def show(
     path: ProgramPath,
     plan: Annotated[
@@ -217,6 +243,7 @@ def show(
     elements: Annotated[int, typer.Option(min=0, help="Elements of run-time sized buffers, for --plan.")] = 1024,
     llvm: Annotated[bool, typer.Option("--llvm", help="Print the LLVM IR that the cpu backend compiles.")] = False,
     asm: Annotated[bool, typer.Option("--asm", help="Print the machine code that the cpu backend runs.")] = False,
+    wgsl: Annotated[bool, typer.Option("--wgsl", help="Print the WGSL that the webgpu backend compiles.")] = False,
     wire: Annotated[str | None, typer.Option(help="Write the wire image to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -233,9 +260,9 @@ def show(
         _require_legal(program)
         _show_plan(program, _parse_grid(grid), elements, segments, as_json)
         return
-    if llvm or asm:
+    if llvm or asm or wgsl:
         _require_legal(program)
-        _show_code(program, llvm, asm)
+        _show_code(program, llvm, asm, wgsl)
         return
     facts = _facts(program)
     if as_json:
@@ -247,20 +274,21 @@ def show(
         print(f"{name:<13} {', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else value}")
 
 
-def _show_code(program: Program, llvm: bool, asm: bool) -> None:
-    from vyre.driver.profile import has_grid_points
+def _show_code(program: Program, llvm: bool, asm: bool, wgsl: bool) -> None:
     from vyre.driver.registry import backend
 
-    if has_grid_points(program):
-        raise UnsupportedFeature(
-            "showing the code of a program with grid barriers", "cpu", "show its segments: --plan --segments."
-        )
-    with backend("cpu") as device:
-        pipeline: Any = device.compile(program)
-        if llvm:
-            print(pipeline.llvm())
-        if asm:
-            print(pipeline.asm())
+    pipeline: Any
+    if llvm or asm:
+        with backend("cpu") as device:
+            pipeline = device.compile(program)
+            if llvm:
+                print(pipeline.llvm())
+            if asm:
+                print(pipeline.asm())
+    if wgsl:
+        with backend("webgpu") as device:
+            pipeline = device.compile(program)
+            print(pipeline.wgsl())
 
 
 def _show_plan(program: Program, grid: tuple[int, ...] | None, elements: int, segments: bool, as_json: bool) -> None:

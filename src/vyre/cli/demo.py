@@ -57,6 +57,8 @@ def tour(*, quiet: bool = False) -> list[Claim]:
     for diagnostic in check(wrong).errors:
         console.print(render_diagnostic(wrong, diagnostic), highlight=False, markup=False, soft_wrap=True)
     console.rule(f"one meaning: the closure of node 0 in a graph of {_NODES} nodes and {_EDGES} edges")
+    for line in _devices():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     results: list[Claim] = []
     with _spinner(console) as say:
         for claim, holds in _claims(program, wrong):
@@ -94,6 +96,18 @@ def _claims(program: Program, wrong: Program) -> Iterator[tuple[str, Callable[[]
                     f"the same bytes on {info.name}, {route} route",
                     partial(_same, program, inputs, meant, info.name, route),
                 )
+
+
+def _devices() -> Iterator[str]:
+    """Each backend that can run here, with its device and whether its floats are exact."""
+    for info in list_backends():
+        if info.available:
+            with backend(info.name) as device:
+                profile = device.capabilities
+            floats = "floats exact" if profile.float_exact else "floats not exact: compared within a number of ULPs"
+            yield f"{info.name:<10} {profile.device}: {floats}"
+        else:
+            yield f"{info.name:<10} not here: {info.reason} Fix: {info.fix}"
 
 
 def _open_routes(name: str, program: Program, inputs: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,85 @@
+"""What changes where? Asked before the walk, because at the head of a loop it has to be known what the loop will do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vyre.analyze.effects import buffers_written
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.program import Program
+
+# Where invocations meet, whatever anyone may write can have changed.
+SYNCHRONISING: Final = (
+    n.Barrier, n.Resume, n.AsyncWait, n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast,
+)  # fmt: skip
+
+# The variables and the buffers that change, and whether everything may.
+Changes = tuple[dict[str, None], dict[str, None], bool]
+
+
+def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str, None]]:
+    """The variables that are assigned; for each loop what it changes; and the buffers that somebody writes."""
+    loops: dict[int, Changes] = {}
+
+    def summary(body: n.Body) -> Changes:
+        names: dict[str, None] = {}
+        buffers: dict[str, None] = {}
+        synchronises = False
+        for statement in body:
+            cls = type(statement)
+            if cls is n.Let and not has_atomics:
+                continue
+            if isinstance(statement, n.Assign):
+                names[statement.name] = None
+            else:
+                buffers.update(dict.fromkeys(buffers_written(statement)))
+                synchronises |= cls in SYNCHRONISING
+            if has_atomics:
+                for root in walk.operands(statement):
+                    for node in walk.postorder(root):
+                        if isinstance(node, n.Atomic):
+                            buffers[node.buffer] = None
+                            synchronises |= node.order is not n.MemoryOrder.RELAXED
+            whole: Changes = {}, {}, False
+            for inner in walk.bodies(statement):
+                part = summary(inner)
+                whole = {**whole[0], **part[0]}, {**whole[1], **part[1]}, whole[2] or part[2]
+            if isinstance(statement, (n.Loop, n.While)):
+                if has_atomics and isinstance(statement, n.While):
+                    for node in walk.postorder(statement.condition):
+                        if isinstance(node, n.Atomic):
+                            whole[1][node.buffer] = None
+                            whole = whole[0], whole[1], whole[2] or node.order is not n.MemoryOrder.RELAXED
+                loops[id(statement)] = whole
+            names.update(whole[0])
+            buffers.update(whole[1])
+            synchronises |= whole[2]
+        return names, buffers, synchronises
+
+    has_atomics = program.stats().has_atomics
+    names, written, _ = summary(program.entry)
+    if program.stats().has(n.Resume):
+        # The host's handler is given every buffer to change.
+        return set(names), loops, {decl.name: None for decl in program.buffers}
+    return set(names), loops, {decl.name: None for decl in program.buffers if decl.name in written}
+
+
+def visible_at_resumes(entry: n.Body) -> set[int]:
+    """The declarations (by identity) that whoever comes back at a resume sees, though he may not have passed them."""
+    found: set[int] = set()
+
+    def visit(body: n.Body, visible: list[int]) -> None:
+        mark = len(visible)
+        for statement in body:
+            if isinstance(statement, n.Let):
+                visible.append(id(statement))
+            elif isinstance(statement, n.Resume):
+                found.update(visible)
+            for inner in walk.bodies(statement):
+                visit(inner, visible)
+        del visible[mark:]
+
+    if any(isinstance(statement, n.Resume) for statement in walk.statements(entry)):
+        visit(entry, [])
+    return found

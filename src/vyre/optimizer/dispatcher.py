@@ -1,0 +1,179 @@
+"""Who runs the optimizer's programs? Whoever it is handed: it knows no backend.
+
+A dispatcher has to run a program on bytes. One that can keep buffers on its device says so, and then the optimizer
+uploads once, runs its programs in one sequence and reads once. What it does not implement of that refuses, and what
+can be put together from the rest has a default that is right everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from vyre.errors import BadInputs, DispatchFailed, UnsupportedFeature
+from vyre.ir.program import Program
+
+Grid = tuple[int, ...]
+Bytes = bytes | bytearray | memoryview
+
+
+class ResidentStep(msgspec.Struct, frozen=True, eq=False):
+    """One launch on resident buffers, whose handles come in binding order."""
+
+    program: Program
+    handles: tuple[int, ...]
+    grid: Grid | None = None
+
+
+class ResidentRange(msgspec.Struct, frozen=True):
+    """Bytes of a resident buffer to read."""
+
+    handle: int
+    offset: int
+    length: int
+
+
+class StaticBufferSet(msgspec.Struct, frozen=True):
+    """Buffers that never change, in the order of their payloads.
+
+    ``cache_hit`` says that nothing had to be uploaded, ``retained`` that the dispatcher keeps them for the next time.
+    """
+
+    handles: tuple[int, ...]
+    cache_hit: bool
+    retained: bool
+
+
+class OptimizerDispatcher:
+    """What the optimizer asks of whoever runs its programs."""
+
+    def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
+        """Runs a program: inputs and outputs are bytes, one for each buffer of that kind, in order of declaration."""
+        raise NotImplementedError
+
+    def supports_persistent(self) -> bool:
+        """Whether buffers can stay on the device between launches."""
+        return False
+
+    def device_feature_cache_key(self) -> int:
+        """A number that differs where the same program would be lowered in another way."""
+        return 0
+
+    def allocate(self, byte_len: int) -> int:
+        """A resident buffer's handle."""
+        raise self._lacks("allocation of resident buffers")
+
+    def allocate_many(self, byte_lens: Iterable[int]) -> list[int]:
+        """Several buffers, or none: if one fails, those before it are freed."""
+        handles: list[int] = []
+        try:
+            handles.extend(map(self.allocate, byte_lens))
+        except Exception as error:
+            self._free_after(handles, error)
+            raise
+        return handles
+
+    def upload(self, handle: int, data: Bytes) -> None:
+        """Copies bytes into a buffer, from its beginning."""
+        raise self._lacks("upload to resident buffers")
+
+    def upload_many(self, uploads: Iterable[tuple[int, Bytes]]) -> None:
+        for handle, data in uploads:
+            self.upload(handle, data)
+
+    def fill(self, handle: int, length: int, value: int) -> None:
+        """Sets the first bytes of a buffer to one value."""
+        self.upload(handle, bytes([value]) * length)
+
+    def read(self, handle: int) -> bytes:
+        """All bytes of a buffer."""
+        raise self._lacks("reading of resident buffers")
+
+    def read_many(self, handles: Sequence[int]) -> list[bytes]:
+        return [self.read(handle) for handle in handles]
+
+    def read_ranges(self, ranges: Sequence[ResidentRange]) -> list[bytes]:
+        """The ranges in the caller's order; each buffer is read once, in the order in which they are first named."""
+        handles = list(dict.fromkeys(one.handle for one in ranges))
+        read = self.read_many(handles)
+        if len(read) != len(handles):
+            raise DispatchFailed(
+                f"{len(read)} buffers were read instead of {len(handles)}.", "mend the dispatcher.", code="wrong-reads"
+            )
+        whole = dict(zip(handles, read, strict=True))
+        return [self._part(whole[one.handle], one) for one in ranges]
+
+    def _part(self, data: bytes, wanted: ResidentRange) -> bytes:
+        if wanted.offset < 0 or wanted.length < 0 or wanted.offset + wanted.length > len(data):
+            raise BadInputs(
+                f"bytes {wanted.offset} to {wanted.offset + wanted.length} of buffer {wanted.handle}, "
+                f"which has {len(data)}, were asked for.",
+                "ask for bytes that the buffer has.",
+            )
+        return data[wanted.offset : wanted.offset + wanted.length]
+
+    def free(self, handle: int) -> None:
+        raise self._lacks("freeing of resident buffers")
+
+    def free_many(self, handles: Iterable[int]) -> None:
+        """Frees all of them, also if some cannot be freed, and then tells."""
+        failures: list[Exception] = []
+        for handle in handles:
+            try:
+                self.free(handle)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            for more in failures[1:]:
+                failures[0].add_note(f"and another buffer could not be freed: {more}")
+            raise failures[0]
+
+    def acquire_static(self, domain: str, payloads: Sequence[Bytes]) -> StaticBufferSet:
+        """Buffers with these contents, which nobody will change; ``domain`` keeps different uses apart."""
+        handles = self.allocate_many(map(len, payloads))
+        try:
+            self.upload_many(zip(handles, payloads, strict=True))
+        except Exception as error:
+            self._free_after(handles, error)
+            raise
+        return StaticBufferSet(tuple(handles), cache_hit=False, retained=False)
+
+    def release_static(self, buffers: StaticBufferSet) -> None:
+        if not buffers.retained:
+            self.free_many(buffers.handles)
+
+    def dispatch_resident(self, step: ResidentStep) -> None:
+        """Runs a program on resident buffers."""
+        raise self._lacks("dispatch on resident buffers")
+
+    def dispatch_sequence(self, steps: Iterable[ResidentStep]) -> None:
+        for step in steps:
+            self.dispatch_resident(step)
+
+    def run_sequence(
+        self,
+        steps: Sequence[ResidentStep],
+        reads: Sequence[ResidentRange],
+        *,
+        fills: Sequence[tuple[int, int, int]] = (),
+        uploads: Sequence[tuple[int, Bytes]] = (),
+    ) -> list[bytes]:
+        """Fills (handle, length, byte), then uploads, then steps, then reads: behind one fence, if possible."""
+        for handle, length, value in fills:
+            self.fill(handle, length, value)
+        if uploads:
+            self.upload_many(uploads)
+        self.dispatch_sequence(steps)
+        return self.read_ranges(reads)
+
+    def _free_after(self, handles: Sequence[int], error: Exception) -> None:
+        try:
+            self.free_many(handles)
+        except Exception as other:
+            error.add_note(f"and freeing what had been allocated failed too: {other}")
+
+    def _lacks(self, what: str) -> UnsupportedFeature:
+        return UnsupportedFeature(
+            what, type(self).__name__, "run the programs through dispatch, or implement the resident half."
+        )

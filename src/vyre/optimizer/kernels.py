@@ -1,0 +1,534 @@
+"""Which programs optimise programs? Four, on the columns of an arena, each for any number of rows.
+
+simplify goes through the rows by level, operands first. Each row's operands are replaced by the rows that stand for
+them; constants are folded and rules applied; then the row is looked up in a table by everything it is made of, and
+the least row of its level that is made of the same stands for all. Loops whose cells turn out not to change are
+noted, and then it is all done once more.
+
+live marks what effects need, place finds for each value the scope to compute it in, and pack puts what the host asks
+for into few words. The grid meets between levels, so the host has no part in it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.parser import parse
+from vyre.ir.program import Program
+from vyre.optimizer.arena import NONE, OPERATIONS, Arm, Kind
+from vyre.optimizer.rewriting import rewriting
+from vyre.semantics.operators import OPERATORS
+
+WORKGROUP: Final = 64
+SLOT: Final = 1 << 31
+MOST_SWEEPS: Final = 4
+MOST_STEPS: Final = 4
+PACKED_NOWHERE: Final = (1 << 30) - 1
+
+_COLUMNS: Final = """
+  buffer 0 head: u32[] readwrite
+  buffer 1 a0: u32[] readwrite
+  buffer 2 a1: u32[] readwrite
+  buffer 3 a2: u32[] readwrite
+"""
+
+
+def _resolved(row: str) -> str:
+    """The row that stands for another."""
+    link = f"link[{row}]"
+    return f"select({row} == {NONE}, {NONE}, select({link} < {SLOT}, {link}, best[{link} & {SLOT - 1}]))"
+
+
+def _same(a: str, b: str) -> str:
+    """Whether two rows are one value: the same row, or equal literals."""
+    literal = f"((head[{a}] & 255) == {Kind.LITERAL.value})"
+    equal = f"(head[{a}] == head[{b}]) & (a0[{a}] == a0[{b}]) & (a1[{a}] == a1[{b}])"
+    return f"(({a} == {b}) | ({literal} & {equal}))"
+
+
+def _is_commutative(operation: str) -> str:
+    """Whether the operands of an operation may change places, by the operator table."""
+    words = [0, 0, 0]
+    for code, name in enumerate(OPERATIONS):
+        if name in OPERATORS and OPERATORS[name].commutative:
+            words[code >> 5] |= 1 << (code & 31)
+    chosen = f"select({operation} < 32, {words[0]}, select({operation} < 64, {words[1]}, {words[2]}))"
+    return f"(({chosen} >> ({operation} & 31) & 1) == 1)"
+
+
+def _key(row: str) -> str:
+    """A word that is the same for the same value, to begin a search with."""
+    literal = f"(head[{row}] & 255) == {Kind.LITERAL.value}"
+    return f"select({literal}, (a0[{row}] ^ rotl(a1[{row}], 7)) * 0x9e3779b1 + head[{row}], {row} * 0x85ebca6b)"
+
+
+_SIMPLIFY: Final = f"""
+program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
+  buffer 4 scope: u32[] read
+  buffer 5 level: u32[] read
+  buffer 6 order: u32[] read
+  buffer 7 levels: u32[] read
+  buffer 8 scope_last: u32[] read
+  buffer 9 params: u32[] read
+  buffer 10 link: u32[] readwrite
+  buffer 11 early: u32[] readwrite
+  buffer 12 slots: u32[] readwrite
+  buffer 13 best: u32[] readwrite
+  buffer 14 again: u32[1] readwrite
+  buffer 15 fired: u32[] readwrite
+  buffer 16 canon: u32[] readwrite
+  buffer 17 settled: u32[] readwrite
+
+  let me = gid.x
+  let stride = num_wg.x * {WORKGROUP}
+  let rows = params[1]
+  let table_mask = params[2]
+  let level_count = params[3]
+  let sweep = 0
+  while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
+    grid_sync
+    if me == 0 {{ again[0] = 0 }}
+    let clearing = me
+    while clearing <= table_mask {{
+      slots[clearing] = {NONE}
+      best[clearing] = {NONE}
+      clearing = clearing + stride
+    }}
+    clearing = me
+    while clearing < 2 * rows {{
+      link[clearing] = clearing
+      clearing = clearing + stride
+    }}
+    grid_sync
+    for here in 0 .. level_count {{
+      let at = levels[here] + me
+      let end = levels[here + 1]
+      while at < end {{
+        let row = order[at]
+        let word = head[row]
+        let kind = word & 255
+        if kind == {Kind.OPERATION.value} {{
+          let a = {_resolved("a0[row]")}
+          let b = {_resolved("a1[row]")}
+          let c = {_resolved("a2[row]")}
+          let spare = rows + row
+          let steps = 0
+          let action = 0
+          let target = 0
+          while steps < {MOST_STEPS} {{
+            steps = steps + 1
+            action = 0
+            region "rewrite" {{ }}
+            if action != 3 {{ break }}
+          }}
+          if action == 1 {{
+            link[row] = target
+          }} else {{
+            head[row] = word
+            a0[row] = a
+            a1[row] = b
+            a2[row] = c
+            if (word & 255) == {Kind.OPERATION.value} {{
+              early[row] = max(max(early[a], early[b]), early[c])
+            }} else {{
+              early[row] = 0
+            }}
+          }}
+        }} else if kind == {Kind.LOAD.value} {{
+          let index = {_resolved("a0[row]")}
+          a0[row] = index
+          early[row] = max(early[index], scope[row])
+        }} else if (kind == {Kind.PHI.value}) | (kind == {Kind.JOIN.value}) {{
+          let first = {_resolved("a0[row]")}
+          let second = {_resolved("a1[row]")}
+          let condition = {_resolved("a2[row]")}
+          a0[row] = first
+          a1[row] = second
+          a2[row] = condition
+          early[row] = scope[row]
+          let one = {NONE}
+          if (head[condition] & 255) == {Kind.LITERAL.value} {{
+            one = select(a0[condition] == 0, second, first)
+          }} else if (second == {NONE}) | {_same("first", "second")} {{
+            one = first
+          }}
+          if one != {NONE} {{
+            let around = early[one]
+            if (around <= scope[row]) & (scope[row] <= scope_last[around]) {{ link[row] = one }}
+          }}
+        }} else if kind == {Kind.LOOP.value} {{
+          early[row] = scope[row]
+          if settled[row] != 0 {{ link[row] = {_resolved("a0[row]")} }}
+        }} else if kind == {Kind.PINNED.value} {{
+          a0[row] = {_resolved("a0[row]")}
+          a1[row] = {_resolved("a1[row]")}
+          a2[row] = {_resolved("a2[row]")}
+          early[row] = scope[row]
+        }} else {{
+          early[row] = scope[row]
+        }}
+        at = at + stride
+      }}
+      grid_sync
+      at = levels[here] + me
+      while at < end {{
+        let row = order[at]
+        let word = head[row]
+        let kind = word & 255
+        let is_sought = (kind == {Kind.OPERATION.value}) | (kind == {Kind.LOAD.value}) | (kind == {Kind.PHI.value})
+        if is_sought & (link[row] == row) {{
+          let x = a0[row]
+          let y = a1[row]
+          let z = a2[row]
+          let is_load = kind == {Kind.LOAD.value}
+          let swaps = (kind == {Kind.OPERATION.value}) & {_is_commutative("(word >> 16)")}
+          let x_key = {_key("x")}
+          let y_key = select(is_load, y * 0x85ebca6b, {_key("y")})
+          let z_key = select(is_load, z, {_key("z")})
+          let slot = select(swaps, x_key + y_key, rotl(x_key, 5) + y_key) ^ rotl(z_key, 11) ^ word * 0xc2b2ae35
+          slot = (slot ^ slot >> 15) * 0x27d4eb2f
+          slot = (slot ^ slot >> 13) & table_mask
+          let seeking = true
+          while seeking {{
+            let found = atomic_compare_exchange(slots, slot, {NONE}, row)
+            if found == {NONE} {{
+              seeking = false
+              let unused = atomic_min(best, slot, row)
+            }} else {{
+              let x1 = a0[found]
+              let y1 = a1[found]
+              let z1 = a2[found]
+              let equal = head[found] == word
+              if is_load {{
+                equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
+              }} else {{
+                let straight = {_same("x", "x1")} & {_same("y", "y1")}
+                let crossed = swaps & {_same("x", "y1")} & {_same("y", "x1")}
+                equal = equal & (straight | crossed) & {_same("z", "z1")}
+                equal = equal & ((kind != {Kind.PHI.value}) | (scope[row] == scope[found]))
+              }}
+              if equal {{
+                seeking = false
+                if level[found] == here {{ let unused = atomic_min(best, slot, row) }}
+              }} else {{
+                slot = slot + 1 & table_mask
+              }}
+            }}
+          }}
+          link[row] = slot | {SLOT}
+        }}
+        at = at + stride
+      }}
+      grid_sync
+    }}
+    let looking = me
+    while looking < len(order) {{
+      let row = order[looking]
+      if ((head[row] & 255) == {Kind.LOOP.value}) & (settled[row] == 0) {{
+        let back = {_resolved("a1[row]")}
+        let before = {_resolved("a0[row]")}
+        if (back == {NONE}) | (back == row) | {_same("back", "before")} {{
+          settled[row] = 1
+          again[0] = 1
+        }}
+      }}
+      looking = looking + stride
+    }}
+    grid_sync
+    sweep = sweep + 1
+  }}
+  let k = me
+  while k < 2 * rows {{
+    canon[k] = {_resolved("k")}
+    k = k + stride
+  }}
+  if me == 0 {{ fired[0] = sweep }}
+}}
+"""
+
+
+def _runs(scope: str, into: str) -> str:
+    """Statements that find whether the list of a scope may run: no known condition around it says otherwise."""
+    literal = Kind.LITERAL.value
+    return f"""
+      let {into} = true
+      let {into}_scope = {scope}
+      while {into} {{
+        let control = scope_control[{into}_scope]
+        let arm = scope_arm[{into}_scope]
+        if arm != {Arm.ALWAYS.value} {{
+          let one = canon[a0[control]]
+          let one_known = (head[one] & 255) == {literal}
+          if arm == {Arm.IN_RANGE.value} {{
+            let two = canon[a1[control]]
+            {into} = !(one_known & ((head[two] & 255) == {literal}) & (a0[one] >= a0[two]))
+          }} else {{
+            {into} = !(one_known & ((a0[one] != 0) != (arm == {Arm.IF_TRUE.value})))
+          }}
+        }}
+        if {into}_scope == 0 {{ break }}
+        {into}_scope = scope_parent[{into}_scope]
+      }}"""
+
+
+def _follow(needed: str) -> str:
+    return f"""
+        if {needed} != {NONE} {{
+          let state = 1
+          if (head[{needed}] & 255) >= {Kind.EFFECT.value} {{
+            {_runs(f"scope[{needed}]", "reached")}
+            state = select(reached, 1, 2)
+          }}
+          let before = atomic_compare_exchange(live, {needed}, 0, state)
+          if before == 0 {{
+            if following == {NONE} {{
+              following = {needed}
+            }} else {{
+              let place = atomic_add(tail, 0, 1)
+              queue[place] = {needed}
+            }}
+          }}
+        }}"""
+
+
+_USES_NOTHING: Final = (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
+
+
+def _uses_something(kind: str) -> str:
+    bits = sum(1 << kind.value for kind in _USES_NOTHING)
+    return f"(({bits} >> {kind} & 1) == 0)"
+
+
+_LIVE: Final = f"""
+program live(workgroup {WORKGROUP}) {{{_COLUMNS}
+  buffer 4 canon: u32[] read
+  buffer 5 scope: u32[] read
+  buffer 6 d0: u32[] read
+  buffer 7 d1: u32[] read
+  buffer 8 scope_parent: u32[] read
+  buffer 9 scope_control: u32[] read
+  buffer 10 scope_arm: u32[] read
+  buffer 11 params: u32[] read
+  buffer 12 live: u32[] readwrite
+  buffer 13 queue: u32[] readwrite
+  buffer 14 tail: u32[1] readwrite
+
+  let me = gid.x
+  let stride = num_wg.x * {WORKGROUP}
+  let rows = params[1]
+  if me == 0 {{ tail[0] = 0 }}
+  let k = me
+  while k < 2 * rows {{
+    live[k] = 0
+    k = k + stride
+  }}
+  grid_sync
+  k = me
+  while k < rows {{
+    let word = head[k]
+    let kind = word & 255
+    if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & (word >> 16 != 0)) {{
+      {_runs("scope[k]", "running")}
+      if running {{
+        let unused = atomic_store(live, k, 1)
+        let place = atomic_add(tail, 0, 1)
+        queue[place] = k
+      }}
+    }}
+    k = k + stride
+  }}
+  grid_sync
+  let first = 0
+  let last = tail[0]
+  while first < last {{
+    grid_sync
+    let at = first + me
+    while at < last {{
+      let row = queue[at]
+      while row != {NONE} {{
+        let kind = head[row] & 255
+        let following = {NONE}
+        let is_running = atomic_load(live, row) == 1
+        let u0 = {NONE}
+        let u1 = {NONE}
+        let u2 = {NONE}
+        let def0 = {NONE}
+        let def1 = {NONE}
+        if is_running {{
+          def0 = d0[row]
+          def1 = d1[row]
+          if {_uses_something("kind")} {{
+            u0 = select(a0[row] == {NONE}, {NONE}, canon[a0[row]])
+            if kind != {Kind.LOAD.value} {{
+              u1 = select(a1[row] == {NONE}, {NONE}, canon[a1[row]])
+              u2 = select(a2[row] == {NONE}, {NONE}, canon[a2[row]])
+            }}
+          }}
+        }} else if kind == {Kind.JUMP.value} {{
+          def1 = d1[row]
+        }}
+        for turn in 0 .. 5 {{
+          let needed = select(turn == 0, u0, select(turn == 1, u1, select(turn == 2, u2,
+                       select(turn == 3, def0, def1))))
+          {_follow("needed")}
+        }}
+        row = following
+      }}
+      at = at + stride
+    }}
+    grid_sync
+    first = last
+    last = tail[0]
+  }}
+}}
+"""
+
+
+def _use(used: str, scope: str) -> str:
+    """Statements that note one use of a value in a scope."""
+    return f"""
+        if {used} != {NONE} {{
+          let counted = atomic_add(uses, {used}, 1)
+          let seen = atomic_load(place, {used})
+          let open = true
+          while open {{
+            let met = {scope}
+            if seen != {NONE} {{
+              met = seen
+              while (met > {scope}) | ({scope} > scope_last[met]) {{ met = scope_parent[met] }}
+            }}
+            if met == seen {{
+              open = false
+            }} else {{
+              let got = atomic_compare_exchange(place, {used}, seen, met)
+              open = got != seen
+              seen = got
+            }}
+          }}
+        }}"""
+
+
+def _uses_of(row: str, kind: str, scope: str) -> str:
+    return f"""
+      if {_uses_something(kind)} {{
+        for turn in 0 .. 3 {{
+          let arg = select(turn == 0, a0[{row}], select(turn == 1, a1[{row}], a2[{row}]))
+          if (arg != {NONE}) & ((turn == 0) | ({kind} != {Kind.LOAD.value})) {{
+            let used = canon[arg]
+            {_use("used", scope)}
+          }}
+        }}
+      }}"""
+
+
+_PLACE: Final = f"""
+program place(workgroup {WORKGROUP}) {{{_COLUMNS}
+  buffer 4 canon: u32[] read
+  buffer 5 scope: u32[] read
+  buffer 6 order: u32[] read
+  buffer 7 levels: u32[] read
+  buffer 8 scope_parent: u32[] read
+  buffer 9 scope_last: u32[] read
+  buffer 10 scope_loops: u32[] read
+  buffer 11 params: u32[] read
+  buffer 12 early: u32[] read
+  buffer 13 live: u32[] read
+  buffer 14 place: u32[] readwrite
+  buffer 15 uses: u32[] readwrite
+
+  let me = gid.x
+  let stride = num_wg.x * {WORKGROUP}
+  let rows = params[1]
+  let level_count = params[3]
+  let k = me
+  while k < 2 * rows {{
+    place[k] = {NONE}
+    uses[k] = 0
+    k = k + stride
+  }}
+  grid_sync
+  k = me
+  while k < rows {{
+    let kind = head[k] & 255
+    if (kind >= {Kind.EFFECT.value}) & (live[k] == 1) {{
+      let stands = scope[k]
+      {_uses_of("k", "kind", "stands")}
+    }}
+    k = k + stride
+  }}
+  grid_sync
+  for turn in 0 .. level_count {{
+    let here = level_count - 1 - turn
+    let at = levels[here] + me
+    let end = levels[here + 1]
+    while at < end {{
+      let row = order[at]
+      if (live[row] == 1) & (canon[row] == row) {{
+        let kind = head[row] & 255
+        if kind == {Kind.PINNED.value} {{
+          let stands = scope[row]
+          {_uses_of("row", "kind", "stands").replace("turn", "part")}
+        }} else if (kind >= {Kind.OPERATION.value}) & (kind <= {Kind.LOAD.value}) {{
+          let inner = place[row]
+          if inner != {NONE} {{
+            let chosen = inner
+            let outermost = early[row]
+            while inner != outermost {{
+              inner = scope_parent[inner]
+              if scope_loops[inner] < scope_loops[chosen] {{ chosen = inner }}
+            }}
+            place[row] = chosen
+            {_uses_of("row", "kind", "chosen").replace("turn", "part")}
+          }}
+        }}
+      }}
+      at = at + stride
+    }}
+    grid_sync
+  }}
+}}
+"""
+
+_PACK: Final = f"""
+program pack(workgroup {WORKGROUP}) {{
+  buffer 0 live: u32[] read
+  buffer 1 place: u32[] read
+  buffer 2 uses: u32[] read
+  buffer 3 packed: u32[] readwrite
+
+  let k = gid.x
+  if k < len(packed) {{
+    let where = select(place[k] == {NONE}, {PACKED_NOWHERE}, place[k])
+    packed[k] = where << 2 | select(uses[k] > 1, 2, 0) | select(live[k] == 1, 1, 0)
+  }}
+}}
+"""
+
+
+class Kernels(msgspec.Struct, frozen=True, eq=False):
+    """The optimizer's programs, in the order in which they run."""
+
+    simplify: Program
+    live: Program
+    place: Program
+    pack: Program
+
+
+@cache
+def kernels() -> Kernels:
+    """The programs, made once."""
+    simplify = parse(_SIMPLIFY)
+    body = rewriting()
+
+    def fill(statement: n.Stmt) -> tuple[n.Stmt, ...]:
+        if isinstance(statement, n.Region) and statement.generator == "rewrite":
+            return body
+        return (statement,)
+
+    simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
+    return Kernels(simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))

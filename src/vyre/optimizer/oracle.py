@@ -1,0 +1,298 @@
+"""What must the kernels find? The same, said once more in plain Python, for the tests to compare with."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from vyre.optimizer.arena import NONE, OPERATIONS, Arena, Arm, Kind, head, kind_of, operation_of, type_of
+from vyre.optimizer.encode import STICKY
+from vyre.optimizer.findings import Findings
+from vyre.optimizer.kernels import MOST_STEPS, MOST_SWEEPS
+from vyre.optimizer.patterns import BECOME_LITERAL, FORWARD, Columns, find_action
+from vyre.optimizer.rules import BY_OPERATION, GROUPS, TABLE
+from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
+from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
+
+_CELLS: Final = (Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
+
+
+def analyse(arena: Arena, groups: frozenset[str] = frozenset(GROUPS)) -> Findings:
+    """What the kernels find in an arena, with these groups of rules."""
+    return _Oracle(arena, groups).run()
+
+
+class _Oracle:
+    def __init__(self, arena: Arena, groups: frozenset[str]) -> None:
+        self.arena = arena
+        self.groups = groups
+        names = ("head", "a0", "a1", "a2", "scope", "d0", "d1")
+        # Behind each row there is room for a literal.
+        columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in names]
+        self.head, self.a0, self.a1, self.a2, self.scope, self.d0, self.d1 = columns
+        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_control, arena.scope_arm
+        lists: list[list[int]] = [column.tolist() for column in scopes]
+        self.parent, self.last, self.loops, self.controls, self.arms = lists
+        room = 2 * arena.rows
+        self.canon = list(range(room))
+        self.early, self.live, self.uses = [0] * room, [0] * room, [0] * room
+        self.place = [NONE] * room
+        self.rules = Columns(self.head, self.a0, self.a1, self.a2)
+        self.table: dict[tuple[object, ...], int] = {}
+        self.fired: dict[str, int] = {}
+        self.changed = False
+        self.settled: set[int] = set()
+
+    def run(self) -> Findings:
+        sweeps = 0
+        order = self.arena.order.tolist()
+        while sweeps == 0 or (self.changed and sweeps < MOST_SWEEPS):
+            sweeps += 1
+            self.changed = False
+            self.canon = list(range(2 * self.arena.rows))
+            self.table.clear()
+            for first, behind in pairwise(self.arena.levels.tolist()):
+                self._sweep_level(order[first:behind])
+            for row in order:
+                if kind_of(self.head[row]) == Kind.LOOP and row not in self.settled:
+                    back, init = self._resolve(self.a1[row]), self._resolve(self.a0[row])
+                    if back in (NONE, row) or self._same(back, init):
+                        self.settled.add(row)
+                        self.changed = True
+        self._find_live()
+        self.live = [int(state == 1) for state in self.live]
+        self._find_places(order)
+        found = (self.canon, self.head, self.a0, self.a1, self.a2, self.live, self.place, self.uses)
+        canon, word, a0, a1, a2, live, place, uses = (np.array(column, np.uint32) for column in found)
+        return Findings(canon, word, a0, a1, a2, live, place, uses, self.fired, sweeps)
+
+    def _sweep_level(self, rows: list[int]) -> None:
+        for row in rows:
+            self._simplify(row)
+        keys = {
+            row: self._key(row) for row in rows if self.canon[row] == row and kind_of(self.head[row]) != Kind.LITERAL
+        }
+        new: dict[tuple[object, ...], int] = {}
+        for row, key in keys.items():
+            if key not in self.table:
+                new[key] = min(new.get(key, row), row)
+        self.table.update(new)
+        for row, key in keys.items():
+            self.canon[row] = self.table[key]
+
+    def _resolve(self, row: int) -> int:
+        return row if row == NONE else self.canon[row]
+
+    def _same(self, a: int, b: int) -> bool:
+        if a == b:
+            return True
+        if NONE in (a, b) or kind_of(self.head[a]) != Kind.LITERAL:
+            return False
+        return self.head[a] == self.head[b] and self.a0[a] == self.a0[b] and self.a1[a] == self.a1[b]
+
+    def _key_of(self, row: int) -> tuple[int, ...] | int:
+        if row != NONE and kind_of(self.head[row]) == Kind.LITERAL:
+            return self.head[row], self.a0[row], self.a1[row]
+        return row
+
+    def _key(self, row: int) -> tuple[object, ...]:
+        word = self.head[row]
+        match kind_of(word):
+            case Kind.OPERATION:
+                a, b, c = (self._key_of(arg) for arg in (self.a0[row], self.a1[row], self.a2[row]))
+                operator = OPERATORS.get(OPERATIONS[operation_of(word)])
+                if operator is not None and operator.commutative and str(b) < str(a):
+                    a, b = b, a
+                return word, a, b, c
+            case Kind.LOAD:
+                return word, self._key_of(self.a0[row]), self.a1[row], self.a2[row]
+            case Kind.PHI:
+                return word, *(self._key_of(arg) for arg in (self.a0[row], self.a1[row], self.a2[row])), self.scope[row]
+        return word, row
+
+    def _is_around(self, scope: int, other: int) -> bool:
+        return scope <= other <= self.last[scope]
+
+    def _simplify(self, row: int) -> None:
+        word = self.head[row]
+        kind = kind_of(word)
+        if self.canon[row] != row:
+            return
+        match kind:
+            case Kind.LITERAL | Kind.LEAF:
+                self.early[row] = 0
+                return
+            case Kind.LOOP_VARIABLE | Kind.CELL:
+                self.early[row] = self.scope[row]
+                return
+            case Kind.LOAD:
+                self.a0[row] = self._resolve(self.a0[row])
+                self.early[row] = max(self.early[self.a0[row]], self.scope[row])
+                return
+            case Kind.LOOP:
+                self.early[row] = self.scope[row]
+                if row in self.settled:
+                    self.canon[row] = self._resolve(self.a0[row])
+                return
+        self.a0[row], self.a1[row], self.a2[row] = map(self._resolve, (self.a0[row], self.a1[row], self.a2[row]))
+        a, b, c = self.a0[row], self.a1[row], self.a2[row]
+        if kind == Kind.PINNED:
+            self.early[row] = self.scope[row]
+        elif kind in (Kind.PHI, Kind.JOIN):
+            self.early[row] = self.scope[row]
+            candidate = NONE
+            if kind == Kind.PHI and kind_of(self.head[c]) == Kind.LITERAL:
+                candidate = a if self.a0[c] else b
+            elif b == NONE or self._same(a, b):
+                candidate = a
+            if candidate != NONE and self._is_around(self.early[candidate], self.scope[row]):
+                self.canon[row] = candidate
+        else:
+            self._rewrite(row)
+            if kind_of(self.head[row]) == Kind.OPERATION:
+                operands = self.a0[row], self.a1[row], self.a2[row]
+                self.early[row] = max(self.early[x] for x in operands if x != NONE)
+            else:
+                self.early[row] = 0
+
+    def _rewrite(self, row: int) -> None:
+        """A few steps of folding and rules."""
+        spare = self.arena.rows + row
+        before = self.head[row], self.a0[row], self.a1[row], self.a2[row]
+        for _ in range(MOST_STEPS):
+            operands = [x for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
+            if self._fold(row, self.head[row], operands):
+                return
+            action = find_action(BY_OPERATION, self.rules, row, self.groups, spare)
+            if action is None:
+                return
+            name = TABLE[action.form].rule.name
+            self.fired[name] = self.fired.get(name, 0) + 1
+            if action.kind == FORWARD:
+                # A row that another stands for stays as it was.
+                self.head[row], self.a0[row], self.a1[row], self.a2[row] = before
+                self.canon[row] = action.target
+                return
+            if action.kind == BECOME_LITERAL:
+                self._become_literal(row, action.bits)
+                return
+            if action.spare_head:
+                self.head[spare] = action.spare_head
+                self.a0[spare], self.a1[spare] = action.bits & NONE, action.bits >> 32
+            self.head[row] = action.head
+            self.a0[row], self.a1[row], self.a2[row] = action.operands
+
+    def _become_literal(self, row: int, bits: int) -> None:
+        self.head[row] = head(Kind.LITERAL, type_of(self.head[row]))
+        self.a0[row], self.a1[row], self.a2[row] = bits & NONE, bits >> 32, NONE
+
+    def _fold(self, row: int, word: int, args: list[int]) -> bool:
+        if any(kind_of(self.head[x]) != Kind.LITERAL for x in args):
+            return False
+        name = OPERATIONS[operation_of(word)]
+        types = [type_of(self.head[x]) for x in args]
+        bits = [self.a0[x] | self.a1[x] << 32 for x in args]
+        values = [from_bits(b, t) for b, t in zip(bits, types, strict=True)]
+        target = type_of(word)
+        if name in MATH_FUNCTIONS:
+            return False
+        match name:
+            case "select":
+                result = values[1] if values[0] else values[2]
+            case "cast":
+                result = scalar_cast(types[0], target)(values[0])
+            case "bitcast":
+                result = scalar_bitcast(types[0], target)(values[0])
+            case "fma":
+                result = scalar_fma(target)(*values)
+            case _:
+                result = scalar_meaning(name, types[0])(*values)
+        self._become_literal(row, to_bits(result, target))
+        return True
+
+    def _literal(self, row: int) -> int | None:
+        row = self._resolve(row)
+        return self.a0[row] if row != NONE and kind_of(self.head[row]) == Kind.LITERAL else None
+
+    def _runs(self, scope: int) -> bool:
+        while True:
+            control, arm = self.controls[scope], self.arms[scope]
+            if arm in (Arm.IF_TRUE, Arm.IF_FALSE):
+                known = self._literal(self.a0[control])
+                if known is not None and bool(known) != (arm == Arm.IF_TRUE):
+                    return False
+            elif arm == Arm.IN_RANGE:
+                start, stop = self._literal(self.a0[control]), self._literal(self.a1[control])
+                if start is not None and stop is not None and start >= stop:
+                    return False
+            if scope == 0:
+                return True
+            scope = self.parent[scope]
+
+    def _find_live(self) -> None:
+        pending: list[int] = []
+        for row in range(self.arena.rows):
+            word = self.head[row]
+            kind = kind_of(word)
+            flagged = kind in (Kind.ASSIGN, Kind.DECLARATION, Kind.CONTROL) and operation_of(word) == STICKY
+            if (kind == Kind.EFFECT or flagged) and self._runs(self.scope[row]):
+                self.live[row] = 1
+                pending.append(row)
+        while pending:
+            row = pending.pop()
+            for needed in self._needs(row):
+                if needed != NONE and not self.live[needed]:
+                    is_statement = kind_of(self.head[needed]) >= Kind.EFFECT
+                    self.live[needed] = 2 if is_statement and not self._runs(self.scope[needed]) else 1
+                    pending.append(needed)
+
+    def _uses(self, row: int) -> list[int]:
+        """The values that a row computes with or does something with."""
+        kind = kind_of(self.head[row])
+        if kind in (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, *_CELLS):
+            return []
+        if kind == Kind.LOAD:
+            return [self._resolve(self.a0[row])]
+        return [self._resolve(x) for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
+
+    def _needs(self, row: int) -> list[int]:
+        if self.live[row] == 2:
+            # A statement that never runs is passed over on the way to other jumps of its loop.
+            return [self.d1[row]] if kind_of(self.head[row]) == Kind.JUMP else []
+        return [*self._uses(row), self.d0[row], self.d1[row]]
+
+    def _meet(self, a: int, b: int) -> int:
+        if a == NONE:
+            return b
+        while not self._is_around(a, b):
+            a = self.parent[a]
+        return a
+
+    def _find_places(self, order: list[int]) -> None:
+        for row in range(self.arena.rows):
+            if kind_of(self.head[row]) >= Kind.EFFECT and self.live[row]:
+                self._use_at(row, self.scope[row])
+        for row in reversed(order):
+            if not self.live[row] or self.canon[row] != row:
+                continue
+            kind = kind_of(self.head[row])
+            if kind in (Kind.OPERATION, Kind.LOAD, Kind.LEAF):
+                early, scope = self.early[row], self.place[row]
+                if scope == NONE:
+                    continue
+                chosen = scope
+                while scope != early:
+                    scope = self.parent[scope]
+                    if self.loops[scope] < self.loops[chosen]:
+                        chosen = scope
+                self.place[row] = chosen
+                self._use_at(row, chosen)
+            elif kind == Kind.PINNED:
+                self._use_at(row, self.scope[row])
+
+    def _use_at(self, row: int, scope: int) -> None:
+        for used in self._uses(row):
+            self.uses[used] += 1
+            self.place[used] = self._meet(self.place[used], scope)

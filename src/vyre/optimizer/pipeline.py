@@ -1,0 +1,190 @@
+"""How is a program optimised? Encoded once, worked on by four programs wherever the dispatcher runs them, decoded once.
+
+Dispatchers that keep buffers on their device run all in one sequence with one readback; others run the same programs
+one by one, and the result is the same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from vyre.checker import check
+from vyre.errors import DispatchFailed
+from vyre.ir.binding import Array
+from vyre.ir.program import Program
+from vyre.optimizer.arena import NONE, Arena
+from vyre.optimizer.decode import decode
+from vyre.optimizer.dispatcher import OptimizerDispatcher, ResidentRange, ResidentStep
+from vyre.optimizer.encode import encode
+from vyre.optimizer.findings import Findings
+from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP, kernels
+from vyre.optimizer.rewriting import rule_names
+
+ALL_GROUPS: Final = NONE
+_MOST_ROUNDS: Final = 4
+_MOST_WORKGROUPS: Final = 64
+_READ: Final = ("canon", "head", "a0", "a1", "a2", "packed", "fired")
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One stage of a round and how long it took."""
+
+    name: str
+    seconds: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What an optimisation did: rows before and after, how often each rule fired, rounds, stages, synchronisations."""
+
+    rows_before: int
+    rows_after: int
+    fired: dict[str, int]
+    rounds: int
+    sweeps: int
+    stages: tuple[Stage, ...]
+    synchronisations: int
+
+
+def optimize_with(
+    program: Program, dispatcher: OptimizerDispatcher, *, groups: int = ALL_GROUPS, checked: bool = False
+) -> tuple[Program, Report]:
+    """An equivalent program that does no more, and what was done. ``groups`` are the bits of the rule groups to use."""
+    if not checked:
+        check(program).raise_if_invalid()
+    stages: list[Stage] = []
+    fired: dict[str, int] = {}
+    rows_before = rows_after = sweeps = rounds = synchronisations = 0
+    goes_on = True
+    while goes_on and rounds < _MOST_ROUNDS:
+        rounds += 1
+        start = perf_counter()
+        arena, outline = encode(program)
+        encoded = perf_counter()
+        findings = find(arena, dispatcher, groups)
+        found = perf_counter()
+        program, goes_on = decode(arena, outline, findings)
+        end = perf_counter()
+        stages += [Stage("encode", encoded - start), Stage("kernels", found - encoded), Stage("decode", end - found)]
+        live = int(np.count_nonzero(findings.live[: arena.rows]))
+        rows_before = rows_before or arena.rows
+        rows_after, sweeps = live, sweeps + findings.sweeps
+        synchronisations += 1
+        for name, count in findings.fired.items():
+            fired[name] = fired.get(name, 0) + count
+    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), synchronisations)
+
+
+def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
+    """What the kernels find in an arena."""
+    memory = _memory(arena, groups)
+    if dispatcher.supports_persistent():
+        read = _run_resident(arena, dispatcher, memory)
+    else:
+        read = _run_each(arena, dispatcher, memory)
+    packed = read["packed"]
+    place = packed >> 2
+    place[place == PACKED_NOWHERE] = NONE
+    live, uses = packed & 1, 1 + (packed >> 1 & 1)
+    counts = read["fired"].tolist()
+    fired = {name: count for name, count in zip(rule_names(), counts[1:], strict=True) if count}
+    return Findings(
+        read["canon"], read["head"], read["a0"], read["a1"], read["a2"], live, place, uses, fired, counts[0]
+    )
+
+
+def _memory(arena: Arena, groups: int) -> dict[str, Array]:
+    """Every buffer of the kernels as it is at first; behind each row there is room for a literal."""
+    rows = arena.rows
+    slots = 1 << max(4, (2 * rows).bit_length())
+
+    def room(column: Array) -> Array:
+        return np.concatenate((column, np.full(rows, NONE, np.uint32)))
+
+    given = {name: room(arena.columns[name]) for name in ("head", "a0", "a1", "a2")}
+    given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
+    given |= {name: getattr(arena, name) for name in (
+        "level", "order", "levels", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
+    )}  # fmt: skip
+    given["params"] = np.array([groups, rows, slots - 1, arena.level_count], np.uint32)
+    by_row = ("link", "early", "canon", "live", "queue", "place", "uses", "packed")
+    sizes: dict[str, int] = dict.fromkeys(by_row, 2 * rows)
+    sizes |= {"slots": slots, "best": slots, "again": 1, "tail": 1, "settled": rows, "fired": 1 + len(rule_names())}
+    return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
+
+
+def _steps(arena: Arena) -> list[tuple[Program, int]]:
+    """The kernels with their grids: as many workgroups as a level has use for."""
+    programs = kernels()
+    width = len(arena.order) // max(1, arena.level_count)
+    groups = max(1, min(_MOST_WORKGROUPS, width // WORKGROUP))
+    every = max(1, -(-2 * arena.rows // WORKGROUP))
+    return [(programs.simplify, groups), (programs.live, groups), (programs.place, groups), (programs.pack, every)]
+
+
+def _run_each(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array]) -> dict[str, Array]:
+    for program, grid in _steps(arena):
+        inputs = [memory[decl.name].tobytes() for decl in program.input_buffers()]
+        outputs = dispatcher.dispatch(program, inputs, (grid,))
+        for decl, data in zip(program.output_buffers(), outputs, strict=True):
+            memory[decl.name] = _words(decl.name, data, memory[decl.name].size)
+    return {name: memory[name] for name in _READ}
+
+
+def _run_resident(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array]) -> dict[str, Array]:
+    steps = _steps(arena)
+    written = {decl.name for program, _ in steps for decl in program.output_buffers()}
+    fixed = [name for name in memory if name not in written]
+    static = dispatcher.acquire_static("optimizer.arena", [memory[name].tobytes() for name in fixed])
+    try:
+        if len(static.handles) != len(fixed):
+            raise DispatchFailed(
+                f"{len(static.handles)} static buffers came for {len(fixed)} payloads.",
+                "mend the dispatcher's acquire_static.",
+                code="wrong-static-set",
+            )
+        names = sorted(written)
+        handles = dispatcher.allocate_many([memory[name].nbytes for name in names])
+        try:
+            held = dict(zip((*fixed, *names), (*static.handles, *handles), strict=True))
+            blank = [name for name in names if name not in arena.columns]
+            fills = [(held[name], memory[name].nbytes, 0) for name in blank]
+            uploads = [(held[name], memory[name].tobytes()) for name in names if name in arena.columns]
+            launches = [_launch(program, held, grid) for program, grid in steps]
+            ranges = [ResidentRange(held[name], 0, memory[name].nbytes) for name in _READ]
+            data = dispatcher.run_sequence(launches, ranges, fills=fills, uploads=uploads)
+        except Exception as error:
+            _freeing_too(lambda: dispatcher.free_many(handles), error)
+            raise
+        dispatcher.free_many(handles)
+    except Exception as error:
+        _freeing_too(lambda: dispatcher.release_static(static), error)
+        raise
+    dispatcher.release_static(static)
+    return {name: _words(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
+
+
+def _launch(program: Program, held: dict[str, int], grid: int) -> ResidentStep:
+    return ResidentStep(program, tuple(held[decl.name] for decl in program.buffers), (grid,))
+
+
+def _freeing_too(free: Any, error: Exception) -> None:
+    try:
+        free()
+    except Exception as other:
+        error.add_note(f"and freeing its buffers failed too: {other}")
+
+
+def _words(name: str, data: bytes | Sequence[int], count: int) -> Array:
+    """A column as it was read, which has to have exactly its words."""
+    if len(data) != 4 * count:
+        raise DispatchFailed(
+            f"column '{name}' came back with {len(data)} bytes instead of {4 * count}.",
+            "mend the dispatcher: it must give the whole column and nothing else.",
+            code="wrong-column",
+        )
+    return np.frombuffer(bytes(data), np.uint32).copy()

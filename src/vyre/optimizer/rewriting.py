@@ -1,0 +1,59 @@
+"""What happens to a row whose operands are known? It is folded, if they are all literals; else the rules are tried."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from vyre.ir import build as b
+from vyre.ir.nodes import Body, Stmt
+from vyre.optimizer.arena import NONE, Kind
+from vyre.optimizer.folding import fold_statements
+from vyre.optimizer.matcher import match_statements
+from vyre.optimizer.patterns import BECOME_LITERAL, BECOME_OPERATION
+from vyre.optimizer.rules import GROUPS, RULES, TABLE
+
+_FOUND = ("new_head", "new_a", "new_b", "new_c", "spare_head", "lit_lo", "lit_hi", "folded")
+
+
+@cache
+def rule_names() -> tuple[str, ...]:
+    """The names of the rules, in the order in which they are counted."""
+    return tuple(rule.name for rule in RULES)
+
+
+def rewriting() -> Body:
+    """Statements for one step of the simplify kernel: what becomes of ``word``, ``a``, ``b`` and ``c``.
+
+    ``action`` tells: to be the row ``target``, to be a literal or another operation (both done here), or nothing.
+    """
+    statements: list[Stmt] = []
+    for operand in "abc":
+        row = b.var(operand)
+        statements.append(b.let(f"{operand}_head", b.load("head", row)))
+        statements += [b.let(f"{operand}_{k}", b.load(f"a{k}", row)) for k in range(3)]
+    statements += [b.let(name, 0) for name in _FOUND]
+    statements.append(b.let("rule", NONE))
+    statements += fold_statements()
+    statements.append(
+        b.if_(b.var("folded").eq(1), (b.assign("action", BECOME_LITERAL),), match_statements(TABLE, GROUPS))
+    )
+    statements.append(b.if_(b.var("rule").ne(NONE), (b.let("count", b.atomic_add("fired", b.var("rule") + 1, 1)),)))
+    literal = (
+        b.assign("word", (b.var("word") & 0xFF00) | Kind.LITERAL.value),
+        b.assign("a", b.var("lit_lo")),
+        b.assign("b", b.var("lit_hi")),
+        b.assign("c", NONE),
+    )
+    spare = (
+        b.store("head", b.var("spare"), b.var("spare_head")),
+        b.store("a0", b.var("spare"), b.var("lit_lo")),
+        b.store("a1", b.var("spare"), b.var("lit_hi")),
+    )
+    operation = (
+        b.if_(b.var("spare_head").ne(0), spare),
+        b.assign("word", b.var("new_head")),
+        *(b.assign(name, b.var(f"new_{name}")) for name in "abc"),
+    )
+    statements.append(b.if_(b.var("action").eq(BECOME_LITERAL), literal))
+    statements.append(b.if_(b.var("action").eq(BECOME_OPERATION), operation))
+    return tuple(statements)

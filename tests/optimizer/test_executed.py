@@ -1,0 +1,79 @@
+"""Optimised programs are executed beside the originals: the same bytes, legal, and nothing left to optimise."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import vyre
+from vyre.checker import check
+from vyre.conform import generate, run_on_reference
+from vyre.driver.optimizing import BackendDispatcher, optimize
+from vyre.ir import nodes as n
+from vyre.ir.program import Program
+from vyre.optimizer.arena import NONE, Kind, kind_of
+from vyre.optimizer.encode import encode
+from vyre.optimizer.findings import Findings
+from vyre.optimizer.oracle import analyse
+from vyre.optimizer.pipeline import find
+
+SEEDS_OF_A_TEST = 40
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> BackendDispatcher:
+    return BackendDispatcher(vyre.backend("cpu"))
+
+
+def outputs(case: object, program: Program) -> dict[str, bytes]:
+    result = run_on_reference(msgspec.structs.replace(case, program=program))
+    return {name: array.tobytes() for name, array in result.outputs.items()}
+
+
+@pytest.mark.parametrize("chunk", range(12))
+def test_generated_programs_mean_the_same(chunk: int, dispatcher: BackendDispatcher) -> None:
+    for seed in range(chunk * SEEDS_OF_A_TEST, (chunk + 1) * SEEDS_OF_A_TEST):
+        case = generate(seed)
+        better = optimize(case.program, dispatcher)
+        assert not check(better).errors, f"seed {seed}: {check(better).errors[0]}"
+        assert outputs(case, better) == outputs(case, case.program), f"seed {seed}:\n{better}"
+        if not case.program.stats().has(n.Resume):
+            assert optimize(better, dispatcher) == better, f"seed {seed} is not done at once"
+
+
+def described(findings: Findings, rows: int) -> list[object]:
+    """What was found for each row, where a literal is what it says and not where it stands."""
+    columns = (findings.canon, findings.head, findings.a0, findings.a1, findings.a2, findings.live, findings.place)
+    canon, heads, a0, a1, a2, live, place = (column.tolist() for column in columns)
+    shared = (findings.uses > 1).tolist()
+
+    def value(row: int) -> object:
+        if row == NONE:
+            return None
+        row = canon[row]
+        return (heads[row], a0[row], a1[row]) if kind_of(heads[row]) == Kind.LITERAL else row
+
+    found: list[object] = []
+    for row in range(rows):
+        stands = canon[row] == row
+        kind = kind_of(heads[row])
+        if kind == Kind.LITERAL or not live[row]:
+            found.append(None)
+            continue
+        if not stands:
+            found.append(value(row))
+            continue
+        operands = (value(a0[row]), a1[row], a2[row]) if kind == Kind.LOAD else (a0[row],) * (kind == Kind.LEAF)
+        if kind == Kind.OPERATION:
+            operands = (value(a0[row]), value(a1[row]), value(a2[row]))
+        found.append((heads[row], operands, place[row], shared[row]))
+    return found
+
+
+def test_kernels_find_what_the_oracle_finds(dispatcher: BackendDispatcher) -> None:
+    for seed in range(5_000, 5_040):
+        arena, _ = encode(generate(seed).program)
+        found, wanted = find(arena, dispatcher), analyse(arena)
+        assert described(found, arena.rows) == described(wanted, arena.rows), f"seed {seed}"
+        assert found.fired == wanted.fired, f"seed {seed}"
+        assert found.sweeps == wanted.sweeps

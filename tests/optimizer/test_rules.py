@@ -1,0 +1,117 @@
+"""The rule table: well formed, right for values, and never endless. That rules are right for all values is proved."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from sample_rows import Rows, become, cost, edge_bits, evaluate
+
+from vyre.optimizer.arena import Kind, kind_of, type_of
+from vyre.optimizer.patterns import Form, Literal, Operation, Value, find_action, is_constant, parts
+from vyre.optimizer.rules import BY_OPERATION, GROUPS, RULES, TABLE
+from vyre.semantics.types import DType
+
+ALL = frozenset(GROUPS)
+U32 = DType.U32
+
+
+def simplified(rows: Rows, row: int) -> int:
+    """The row that stands for a row after all rules, each of which makes it cheaper."""
+    before = cost(rows.columns, row)
+    while not rows.fold(row):
+        spare = rows.leaf(type_of(rows.columns.head[row]))
+        action = find_action(BY_OPERATION, rows.columns, row, ALL, spare)
+        if action is None:
+            return row
+        row = become(rows.columns, row, action, spare)
+        after = cost(rows.columns, row)
+        assert after < before, TABLE[action.form].rule.name
+        before = after
+    return row
+
+
+def test_names_are_unique_and_groups_fit_a_word() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert len(GROUPS) <= 32
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_rules_are_within_what_the_matcher_can_do(group: str) -> None:
+    for form in TABLE:
+        if form.rule.group == group:
+            check_form(form)
+
+
+def check_form(form: Form) -> None:
+    inner = [part for operand in form.pattern.operands if isinstance(operand, Operation) for part in operand.operands]
+    assert not any(isinstance(part, Operation) for part in inner), "a pattern is two levels deep"
+    bound = {part.name for part in parts(form.pattern) if isinstance(part, (Value, Literal))}
+    assert {part.name for part in parts(form.replacement) if isinstance(part, (Value, Literal))} <= bound
+    if form.condition is not None:
+        assert is_constant(form.condition)
+        assert {part.name for part in parts(form.condition) if isinstance(part, Literal)} <= bound
+    if isinstance(form.replacement, Operation) and not is_constant(form.replacement):
+        computed = [one for one in form.replacement.operands if not isinstance(one, (Value, Literal))]
+        assert len(computed) <= 1
+        assert all(map(is_constant, computed)), "one operation, of what is at hand"
+
+
+def test_every_form_is_taken_for_some_row() -> None:
+    rows, taken = Rows(5), Counter[int]()
+    for form in TABLE:
+        for _ in range(200):
+            action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL, 0)
+            taken[-1 if action is None else action.form] += 1
+            if taken[form.place]:
+                break
+    assert [form.rule.name for form in TABLE if not taken[form.place]] == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rules_keep_values_and_come_to_an_end(seed: int) -> None:
+    """Rows made so that rules match, and of each other; leaves have edge values."""
+    rows = Rows(seed)
+    for _ in range(250):
+        rows.any_matching()
+    operations = [row for row, word in enumerate(rows.columns.head) if kind_of(word) == Kind.OPERATION]
+    source = random.Random(seed)
+    size = len(rows.columns.head)
+    samples = [
+        {row: source.choice(edge_bits(type_of(rows.columns.head[row]))) for row in range(size)} for _ in range(6)
+    ]
+    before = [evaluate(rows.columns, leaves) for leaves in samples]
+    stands: dict[int, int] = {}
+    for row in operations:
+        rows.forward(row, stands)
+        stands[row] = simplified(rows, row)
+    for leaves, values in zip(samples, before, strict=True):
+        after = evaluate(rows.columns, leaves)
+        assert [after[stands[row]] for row in operations] == [values[row] for row in operations]
+
+
+def test_a_group_that_is_off_does_nothing() -> None:
+    rows = Rows(3)
+    for form in TABLE:
+        action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL - {form.rule.group}, 0)
+        assert action is None or TABLE[action.form].rule.group != form.rule.group
+
+
+def test_sums_cancel_across_a_level() -> None:
+    """(5 + x) - x, (p*q + 0) - p*q and ~(~(~(-y)))."""
+    rows = Rows(0)
+    x, y = rows.leaf(U32), rows.leaf(U32)
+    five, zero = rows.literal(5, U32), rows.literal(0, U32)
+    total = simplified(rows, rows.operation("add", U32, [five, x]))
+    assert simplified(rows, rows.operation("sub", U32, [total, x])) == five
+    product = rows.operation("mul", U32, [x, y])
+    total = simplified(rows, rows.operation("add", U32, [product, zero]))
+    nothing = simplified(rows, rows.operation("sub", U32, [total, product]))
+    assert rows.columns.is_literal(nothing)
+    assert rows.columns.bits(nothing) == 0
+    negated = rows.operation("neg", U32, [y])
+    flipped = simplified(rows, rows.operation("not", U32, [negated]))
+    twice = simplified(rows, rows.operation("not", U32, [rows.operation("not", U32, [negated])]))
+    assert twice == negated
+    assert rows.columns.head[flipped] == rows.columns.head[rows.operation("sub", U32, [y, five])]
