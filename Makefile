@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types tests test-long docs bench bench-cpu clean
+.PHONY: setup demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu clean
 
 setup:
 	@scripts/setup.sh
@@ -25,12 +25,22 @@ tests: setup
 test-long: setup
 	$(BIN)/pytest -n $(WORKERS) -m 'long or not long'
 
+valgrind: setup
+	@command -v valgrind >/dev/null || { echo "valgrind was not found. Fix: apt-get install valgrind" >&2; exit 1; }
+	PYTHONMALLOC=malloc valgrind --suppressions=scripts/valgrind.supp --error-exitcode=9 $(BIN)/python scripts/check_memory.py
+
+prove: setup
+	$(BIN)/python scripts/prove.py
+
 docs: setup
 	$(BIN)/python scripts/make_docs.py
 
 bench-cpu: setup
 	$(BIN)/pip install --quiet -e '.[bench]'
 	$(BIN)/python bench/cpu.py
+
+bench-webgpu: setup
+	$(BIN)/python bench/webgpu.py
 
 bench: setup
 	$(BIN)/python bench/foundation.py

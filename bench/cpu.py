@@ -1,284 +1,181 @@
-"""How fast is the processor's backend beside Numba? One table: best times, interleaved, results equal first.
+"""How fast is the processor's backend beside its peers? Side by side in one run, with equal results first.
 
-Run it with ``python bench/cpu.py [name ...]``; Numba comes with the ``bench`` extra, and is a printed gap without it.
+``python bench/cpu.py [--quick] [--only ROW ...] [--threads N] [--growth]``; peers come with the ``bench`` extra, and
+one that is not installed is a printed gap. Writes samples, tables and plots under ``bench/results``.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from time import perf_counter
-from typing import Any
+import argparse
+from collections.abc import Callable
 
 import msgspec
-import numpy as np
 
+import peers
+from measure import Samples, copy_bandwidth, machine, repetitions_for, runs_of_vyre, sample
+from overheads import compiles, launches, sequences, verdict
+from peers import Peer, Runs
+from report import RESULTS, Line, bars, curves, shown, table, write
 from vyre.backends.cpu import CpuBackend
-from vyre.driver import OutputBuffers, Step
-from vyre.driver.cache import DiskCache
-from vyre.driver.config import DispatchConfig
-from vyre.ir import parse
+from vyre.backends.cpu.pool import wanted_threads
+from workloads import GROWING, WORKLOADS, Workload
 
-try:
-    import numba
-except ImportError:
-    numba = None
-
-Array = np.ndarray[Any, Any]
-
-COLLATZ = """
-program collatz(workgroup 64) {
-  buffer 0 steps: u32[] output
-  let n = gid.x + 1
-  let count = 0
-  while n != 1 {
-    if (n & 1) == 1 { n = n * 3 + 1 } else { n = n >> 1 }
-    count = count + 1
-  }
-  steps[gid.x] = count
-}
-"""
-
-MANDELBROT = """
-program mandelbrot(workgroup 64) {
-  buffer 0 out: u32[] output
-  let x0 = f32(gid.x % 2048) * 0.00146484375 - 2.0
-  let y0 = f32(gid.x / 2048) * 0.00146484375 - 1.5
-  let x = 0.0
-  let y = 0.0
-  let k = 0
-  while k < 100 & x * x + y * y <= 4.0 {
-    let t = x * x - y * y + x0
-    y = 2.0 * x * y + y0
-    x = t
-    k = k + 1
-  }
-  out[gid.x] = k
-}
-"""
-
-SAXPY = """
-program saxpy(workgroup 256) {
-  buffer 0 x: f32[] read
-  buffer 1 y: f32[] read
-  buffer 2 out: f32[] output
-  out[gid.x] = x[gid.x] * 2.5 + y[gid.x]
-}
-"""
-
-NBODY = """
-program nbody(workgroup 64) {
-  buffer 0 px: f32[] read
-  buffer 1 py: f32[] read
-  buffer 2 pz: f32[] read
-  buffer 3 out: f32[] output
-  let i = gid.x
-  let x = px[i]
-  let y = py[i]
-  let z = pz[i]
-  let force = 0.0
-  for j in 0 .. len(px) {
-    let dx = px[j] - x
-    let dy = py[j] - y
-    let dz = pz[j] - z
-    let d = dx * dx + dy * dy + dz * dz + 0.01
-    force = force + dx / (d * sqrt(d))
-  }
-  out[i] = force
-}
-"""
-
-HISTOGRAM = """
-program histogram(workgroup 256) {
-  buffer 0 data: u8[] read
-  buffer 1 bins: u32[256] output
-  let old = atomic_add(bins, u32(data[gid.x]), select(gid.x < len(data), 1, 0))
-}
-"""
-
-PRIMES = """
-program count_primes(workgroup 64) {
-  buffer 0 total: u32[1] output
-  let n = gid.x
-  let prime = n > 1
-  let d = 2
-  while prime & d * d <= n {
-    if n % d == 0 { prime = false }
-    d = d + 1
-  }
-  let old = atomic_add(total, 0, u32(prime))
-}
-"""
+OVERHEADS = ("launch", "sequence", "compile")
 
 
-class Workload(msgspec.Struct, frozen=True):
-    """A program, its inputs and elements, and the same for Numba: a function from the inputs to the output."""
+class Options(msgspec.Struct):
+    """How long to measure each line, and with how many threads."""
 
-    name: str
-    text: str
-    inputs: Sequence[Array]
-    elements: int
-    peer: Callable[..., Array]
+    threads: int
+    seconds: float
+    most: int
 
 
-def peers() -> dict[str, Callable[..., Array]]:
-    """The workloads as a Numba user writes them."""
-    if numba is None:
-        return {}
-    jit = numba.njit(parallel=True)
-    prange = numba.prange
-
-    @jit
-    def collatz(count: int) -> Array:
-        out = np.empty(count, np.uint32)
-        for i in prange(count):
-            n, steps = np.uint32(i + 1), np.uint32(0)
-            while n != np.uint32(1):
-                n = np.uint32(n * np.uint32(3) + np.uint32(1)) if n & np.uint32(1) else np.uint32(n >> np.uint32(1))
-                steps += np.uint32(1)
-            out[i] = steps
-        return out
-
-    @jit
-    def mandelbrot(count: int) -> Array:
-        out = np.empty(count, np.uint32)
-        step, two, four = np.float32(0.00146484375), np.float32(2), np.float32(4)
-        for i in prange(count):
-            x0, y0 = np.float32(i % 2048) * step - two, np.float32(i // 2048) * step - np.float32(1.5)
-            x = y = np.float32(0)
-            k = 0
-            while k < 100 and x * x + y * y <= four:
-                x, y = x * x - y * y + x0, two * x * y + y0
-                k += 1
-            out[i] = k
-        return out
-
-    @jit
-    def saxpy(x: Array, y: Array, count: int) -> Array:
-        out = np.empty(count, np.float32)
-        for i in prange(count):
-            out[i] = x[i] * np.float32(2.5) + y[i]
-        return out
-
-    @jit
-    def nbody(px: Array, py: Array, pz: Array, count: int) -> Array:
-        out = np.empty(count, np.float32)
-        for i in prange(count):
-            force = np.float32(0)
-            for j in range(count):
-                dx, dy, dz = px[j] - px[i], py[j] - py[i], pz[j] - pz[i]
-                d = dx * dx + dy * dy + dz * dz + np.float32(0.01)
-                force += dx / (d * np.sqrt(d))
-            out[i] = force
-        return out
-
-    @jit
-    def histogram(data: Array, count: int) -> Array:
-        threads = numba.get_num_threads()
-        partial = np.zeros((threads, 256), np.uint32)
-        share = (count + threads - 1) // threads
-        for t in prange(threads):
-            for i in range(t * share, min(count, (t + 1) * share)):
-                partial[t, data[i]] += np.uint32(1)
-        return partial.sum(axis=0).astype(np.uint32)
-
-    @jit
-    def count_primes(count: int) -> Array:
-        total = 0
-        for i in prange(count):
-            prime, d = i > 1, np.uint32(2)
-            n = np.uint32(i)
-            while prime and np.uint32(d * d) <= n:
-                if n % d == 0:
-                    prime = False
-                d += np.uint32(1)
-            total += int(prime)
-        return np.array([total], np.uint32)
-
-    return {f.__name__: f for f in (collatz, mandelbrot, saxpy, nbody, histogram, count_primes)}
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--only", nargs="+", choices=(*WORKLOADS, *OVERHEADS), help="only these rows")
+    parser.add_argument("--threads", type=int, help="for all; else VYRE_THREADS, else one for each processor")
+    parser.add_argument("--growth", action="store_true", help="from 1k to 64M elements, with 1 thread and with all")
+    given = parser.parse_args()
+    options = Options(wanted_threads(given.threads), 0.5 if given.quick else 6.0, 5 if given.quick else 40)
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    if given.growth:
+        growth(options)
+    else:
+        compare_all(options, given.only or (*WORKLOADS, *OVERHEADS), long=not given.quick)
 
 
-def workloads() -> list[Workload]:
-    random = np.random.default_rng(1)
-    floats = [random.random(1 << 24, np.float32) for _ in range(2)]
-    bodies = [random.random(8192, np.float32) for _ in range(3)]
-    data = random.integers(0, 256, 1 << 24, dtype=np.uint8)
-    million, size = 1 << 20, 2048 * 2048
-    table: list[tuple[str, str, list[Array], int]] = [
-        ("collatz", COLLATZ, [], million),
-        ("mandelbrot", MANDELBROT, [], size),
-        ("saxpy", SAXPY, floats, 1 << 24),
-        ("nbody", NBODY, bodies, 8192),
-        ("histogram", HISTOGRAM, [data], 1 << 24),
-        ("count_primes", PRIMES, [], million),
-    ]
-    functions = peers()
-    return [Workload(*row, functions.get(row[0], _missing)) for row in table]
+def installed(threads: int) -> dict[str, Peer]:
+    """The peers that are here; the others are told of."""
+    found: dict[str, Peer] = {}
+    for name in peers.NAMES:
+        peer = peers.load(name, threads)
+        if isinstance(peer, str):
+            print(f"gap: {peer}")
+        else:
+            found[name] = peer
+    print(f"{threads} threads; " + ", ".join(f"{peer.name} {peer.version}" for peer in found.values()))
+    return found
 
 
-def _missing(*_: Any) -> Array:
-    raise NotImplementedError
-
-
-def best_of(functions: Sequence[Callable[[], Any]], repetitions: int) -> list[float]:
-    """The best time of each, taken in turns."""
-    best = [float("inf")] * len(functions)
-    for _ in range(repetitions):
-        for number, function in enumerate(functions):
-            start = perf_counter()
-            function()
-            best[number] = min(best[number], perf_counter() - start)
-    return best
-
-
-def compare(workload: Workload, backend: CpuBackend) -> None:
-    pipeline = backend.compile(parse(workload.text), DispatchConfig(dispatch_elements=workload.elements))
-    slots = OutputBuffers()
-    ours = lambda: pipeline.dispatch(workload.inputs, into=slots)  # noqa: E731
-    theirs = lambda: workload.peer(*workload.inputs, workload.elements)  # noqa: E731
-    got = ours()[0]
-    if numba is None:
-        print(f"{workload.name:14} vyre {1e3 * best_of([ours], 5)[0]:8.2f} ms   numba is not installed")
-        return
-    expected = theirs()
-    same = bytes(got) == expected.tobytes()
-    close = same or np.allclose(np.frombuffer(got, expected.dtype), expected, rtol=1e-3)
-    mine, other = best_of([ours, theirs], 7)
-    equality = "equal" if same else "equal but for fused rounding" if close else "DIFFERENT"
-    print(
-        f"{workload.name:14} vyre {1e3 * mine:8.2f} ms   numba {1e3 * other:8.2f} ms   {other / mine:5.2f}x  {equality}"
+def compare_all(options: Options, names: tuple[str, ...] | list[str], *, long: bool) -> None:
+    others = installed(options.threads)
+    bandwidth = copy_bandwidth(options.threads)
+    print(f"copying moves {bandwidth / 1e9:.1f} GB/s\n")
+    lines: list[Line] = []
+    samples: dict[str, Samples] = {}
+    with CpuBackend(threads=options.threads) as backend:
+        for name in names:
+            if name in WORKLOADS:
+                lines += compare(WORKLOADS[name](), backend, others, options, bandwidth, samples)
+        if "launch" in names:
+            lines += launches(backend, others, options.most)
+        if "sequence" in names:
+            lines += sequences(backend, others, 5)
+    if "compile" in names:
+        lines += compiles(3 if long else 1, long=long)
+    text = table(lines, list(others))
+    print(text)
+    promised = [line for line in lines if line.verdict != "printed"]
+    lost = [f"{line.title} ({line.way})" for line in promised if line.verdict != "pass"]
+    print(f"{len(promised) - len(lost)} of {len(promised)} hold; lost: {', '.join(lost) or 'none'}")
+    about = {**machine(), "threads": str(options.threads), "copy bandwidth": f"{bandwidth / 1e9:.1f} GB/s"}
+    versions = {name: peer.version for name, peer in others.items()}
+    write(
+        "cpu",
+        {"machine": about, "peers": versions, "lines": lines, "samples": samples},
+        {".md": f"{about}\n\n{versions}\n\n{text}", ".svg": bars([line for line in lines if len(line.best) > 1])},
     )
+    print(f"written to {RESULTS}")
 
 
-def overheads(backend: CpuBackend) -> None:
-    program = parse("program empty(workgroup 64) {\n  buffer 0 x: u32[] readwrite\n  x[gid.x] = x[gid.x] + 1\n}")
-    pipeline, data, slots = backend.compile(program), np.zeros(16, np.uint32), OutputBuffers()
-    calls = best_of([lambda: [pipeline.dispatch([data], into=slots) for _ in range(1000)]], 7)[0] / 1000
-    print(f"{'launch':14} {1e6 * calls:8.2f} µs a call")
-    with backend.allocate(64) as memory:
-        step = Step(program, [memory])
-        sequence = backend.prepare_sequence(repeat=[step, step], times=10_000)
-        print(f"{'sequence':14} {1e6 * best_of([sequence.run], 7)[0] / 20_000:8.3f} µs a step")
-    with tempfile.TemporaryDirectory() as directory:
-        for what in ("first compile", "from the disk"):
-            fresh = CpuBackend(threads=1, cache=DiskCache(Path(directory)))
-            start = perf_counter()
-            fresh.dispatch(parse(NBODY), [np.zeros(4, np.float32)] * 3)
-            print(f"{what:14} {1e3 * (perf_counter() - start):8.2f} ms")
+def compare(
+    workload: Workload,
+    backend: CpuBackend,
+    others: dict[str, Peer],
+    options: Options,
+    bandwidth: float,
+    samples: dict[str, Samples],
+) -> list[Line]:
+    """Two lines: end to end, and on resident data. Whoever gives another result is not measured, and that is a loss."""
+    runs = {"vyre": runs_of_vyre(workload, backend)}
+    for name, peer in others.items():
+        if workload.name in peer.rows:
+            runs[name] = peer.rows[workload.name](workload.given, workload.output.copy())
+    unequal = disagreements(workload, runs)
+    for name in unequal:
+        print(f"{workload.title}: the result of {name} is different")
+    runs = {name: run for name, run in runs.items() if name not in unequal}
+    lines = []
+    for way in ("end to end", "resident"):
+        functions: dict[str, Callable[[], object]] = {
+            name: run.end_to_end if way == "end to end" else run.resident for name, run in runs.items()
+        }
+        repetitions = repetitions_for(list(functions.values()), options.seconds, options.most)
+        taken = sample(functions, repetitions)
+        samples[f"{workload.name}, {way}"] = taken
+        ratio = taken.ratio()
+        share = workload.moved / taken.best("vyre") / bandwidth
+        note = f"{share:.0%} of copy bandwidth" if workload.moved else ""
+        if unequal:
+            note = f"UNEQUAL: {', '.join(unequal)} {note}"
+        holds = ratio is not None and ratio >= workload.least and not unequal
+        best = {name: taken.best(name) for name in functions}
+        judged = "no peer" if ratio is None else verdict(holds) if workload.least else "printed"
+        promise = f"{workload.least}x" if workload.least else ""
+        line = Line(workload.title, way, best, promise, judged, note)
+        print(f"{line.title}, {way}: " + ", ".join(f"{name} {shown(best[name])}" for name in best), flush=True)
+        lines.append(line)
+    return lines
 
 
-def main(names: Sequence[str]) -> None:
-    backend = CpuBackend()
-    print(f"{backend.capabilities.device}, {backend.pool.threads} threads of {os.cpu_count()}, best of 7")
-    for workload in workloads():
-        if not names or workload.name in names:
-            compare(workload, backend)
-    if not names or "overheads" in names:
-        overheads(backend)
+def disagreements(workload: Workload, runs: dict[str, Runs]) -> list[str]:
+    """Who gives another result than vyre, whose own two ways have to agree."""
+    expected = runs["vyre"].end_to_end().copy()
+    found = []
+    for name, run in runs.items():
+        run.resident()
+        if not (workload.agrees(run.end_to_end(), expected) and workload.agrees(run.result(), expected)):
+            found.append(name)
+    if "vyre" in found:
+        raise SystemExit(f"{workload.title}: vyre's resident result differs from its own. Fix: that is a fault.")
+    return found
+
+
+def growth(options: Options) -> None:
+    """Time for each element, from a thousand elements to 64 million, with one thread and with all."""
+    data: dict[str, dict[str, dict[int, float]]] = {}
+    plots: dict[str, str] = {}
+    for name, make in GROWING.items():
+        points = data[name] = {}
+        for threads in dict.fromkeys((1, options.threads)):
+            others = {peer: found for peer, found in installed(threads).items() if peer in ("numpy", "numba")}
+            with CpuBackend(threads=threads) as backend:
+                for size in (1 << k for k in range(10, 27, 2)):
+                    workload = make(size)
+                    runs = {"vyre": runs_of_vyre(workload, backend)}
+                    runs |= {
+                        who: peer.rows[name](workload.given, workload.output.copy()) for who, peer in others.items()
+                    }
+                    if unequal := disagreements(workload, runs):
+                        raise SystemExit(f"{name} of {size:,} elements: {unequal} differ. Fix: compare the results.")
+                    functions = {who: run.resident for who, run in runs.items()}
+                    taken = sample(
+                        functions, repetitions_for(list(functions.values()), options.seconds / 6, options.most)
+                    )
+                    for who in functions:
+                        points.setdefault(f"{who} {threads}", {})[size] = 1e9 * taken.best(who) / size
+        plots[f"-{name}.svg"] = curves(f"{name} by elements and threads", points, "ns an element")
+        print(f"\n{name}, resident, ns an element by elements, and threads\n")
+        sizes = sorted(points["vyre 1"])
+        rows = [["", *(f"{size:,}" for size in sizes)], ["---"] * (len(sizes) + 1)]
+        rows += [[who, *(f"{line[size]:.3g}" for size in sizes)] for who, line in points.items()]
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+        print(text)
+        plots[f"-{name}.md"] = text
+    write("growth", {"machine": machine(), "nanoseconds": data}, plots)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -16,12 +16,14 @@ ALLOWED = {
     "analyze": {"ir", "semantics"},
     "checker": {"analyze", "ir", "semantics"},
     "reference": {"checker", "ir", "semantics"},
+    "optimizer": {"checker", "analyze", "ir", "semantics"},
     "lower": {"checker", "analyze", "ir", "semantics"},
     "emit": {"lower", "checker", "analyze", "ir", "semantics"},
-    "driver": {"lower", "checker", "analyze", "ir", "semantics"},
+    "driver": {"optimizer", "lower", "checker", "analyze", "ir", "semantics"},
     "backends": {"driver", "emit", "lower", "reference", "checker", "analyze", "ir", "semantics"},
+    "lang": {"driver", "reference", "checker", "ir", "semantics"},
     "conform": {"driver", "reference", "checker", "analyze", "ir", "semantics"},
-    "cli": {"conform", "driver", "lower", "reference", "checker", "ir", "semantics"},
+    "cli": {"conform", "optimizer", "driver", "lower", "reference", "checker", "ir", "semantics"},
 }
 
 

@@ -52,6 +52,12 @@ def test_a_program_without_calls_is_itself() -> None:
     assert inline_calls(program) is program
 
 
+def test_a_program_is_inlined_once() -> None:
+    program = Program.new(BUFFERS, 1, [b.store("c", 2, b.call("test.counted", b.load("c", 1)))])
+    assert inline_calls(program) is inline_calls(program)
+    assert inline_calls(inline_calls(program)) is inline_calls(program)
+
+
 def test_what_comes_before_a_call_is_evaluated_before_its_body() -> None:
     program = inlined(b.store("c", 2, b.load("c", 0) + b.call("test.counted", b.load("c", 1)) + b.load("c", 0)))
     order = [
