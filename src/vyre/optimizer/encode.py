@@ -196,9 +196,9 @@ class _Encoder:
             self.version_scopes.append(max(scopes, key=self.depths.__getitem__))
         return version
 
-    def _ended(self, changing: Iterable[Any]) -> list[int]:
-        """The versions, of those that somebody loads, that end when this memory changes."""
-        buffers = self.written if _EPOCH in changing else changing
+    def _ended(self, changing: Sequence[Any]) -> list[int]:
+        """The versions, of those that somebody loads, that end when this memory changes; by order of declaration."""
+        buffers = self.written if _EPOCH in changing else sorted(changing, key=self.numbers.__getitem__)
         keys = ((buffer, self.state.get(buffer, 0), self.state[_EPOCH]) for buffer in buffers)
         return [version for key in keys if (version := self.versions.get(key)) is not None]
 
@@ -461,7 +461,7 @@ class _Encoder:
             self._begin_path()
             lists.append(self._list(body, arm, row))
             ends.append(self._end_path())
-        changed = {key for end in ends for key in end}
+        changed = dict.fromkeys(key for end in ends for key in end)
         self._meet(self._control(statement, row, (condition,), lists, changed), lists, ends, condition)
 
     def _loop(self, statement: n.Loop | n.While, bounds: tuple[int, ...]) -> None:
