@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="for all; else VYRE_THREADS, else one for each processor")
     parser.add_argument("--growth", action="store_true", help="from 1k to 64M elements, with 1 thread and with all")
     given = parser.parse_args()
-    options = Options(wanted_threads(given.threads), 0.5 if given.quick else 6.0, 5 if given.quick else 40)
+    options = Options(wanted_threads(given.threads), 0.5 if given.quick else 5.0, 5 if given.quick else 40)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     if given.growth:
         growth(options)

@@ -48,7 +48,7 @@ def sample(functions: Mapping[str, Callable[[], object]], repetitions: int, call
 
 
 def runs_of_vyre(workload: Workload, backend: CpuBackend) -> Runs:
-    """The workload on the backend: arrays in and out, and as a sequence of one step on resident buffers."""
+    """The workload on the backend: arrays in and out, and on resident buffers."""
     code, output = program(workload.kernel), workload.output
     pipeline = backend.compile(code, workload.config)
 
@@ -58,8 +58,11 @@ def runs_of_vyre(workload: Workload, backend: CpuBackend) -> Runs:
     buffers = [backend.allocate(array.nbytes) for array in (*workload.inputs, output)]
     for buffer, array in zip(buffers, workload.inputs, strict=False):
         backend.upload(buffer, array)
-    sequence = backend.prepare_sequence([Step(code, buffers, config=workload.config)])
-    return Runs(end_to_end, sequence.run, lambda: np.frombuffer(backend.download(buffers[-1]), output.dtype))
+    return Runs(
+        end_to_end,
+        lambda: backend.dispatch_resident(code, buffers, workload.config),
+        lambda: np.frombuffer(backend.download(buffers[-1]), output.dtype),
+    )
 
 
 def copy_bandwidth(threads: int) -> float:
@@ -95,8 +98,8 @@ def machine() -> dict[str, str]:
 
 
 def repetitions_for(functions: Sequence[Callable[[], object]], seconds: float, most: int) -> int:
-    """How many repetitions of all functions fit into a time, at least 3."""
+    """How many repetitions of all functions fit into a time, at least 6."""
     start = perf_counter()
     for function in functions:
         function()
-    return max(3, min(most, int(seconds / (perf_counter() - start))))
+    return max(6, min(most, int(seconds / (perf_counter() - start))))

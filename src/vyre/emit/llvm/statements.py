@@ -115,11 +115,20 @@ class Statements(Expressions):
         text = self._vector(value) if cell.varying else value.text
         self.code.do(f"store {kind} {text}, ptr {self._address(cell)}, align 8")
 
+    def _merged(self, value: Value, old: str) -> str:
+        """A value where the mask holds, and the old one elsewhere."""
+        new = self._vector(value)
+        if value.dtype is not DType.BOOL:
+            return self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
+        # Of masks, LLVM makes a choice by more instructions that wait for one another.
+        changed = self.vector.op("and", "i1", self.vector.op("xor", "i1", old, new), self.mask)
+        return self.vector.op("xor", "i1", old, changed)
+
     def _assign(self, name: str, value: Value, in_step: bool) -> None:
         cell = self.cells[name]
         if cell.token != self.token and cell.varying and not in_step:
             old = self._read(cell)
-            text = self.vector.select(self.mask, ELEMENT[value.dtype], self._vector(value), old.text)
+            text = self._merged(value, old.text)
             value = Value(value.dtype, Shape.VARYING, text)
         self._write(cell, value)
 
@@ -128,7 +137,7 @@ class Statements(Expressions):
         if slot.varying:
             if self.token != 0:
                 old = self._read(slot)
-                text = self.vector.select(self.mask, ELEMENT[value.dtype], self._vector(value), old.text)
+                text = self._merged(value, old.text)
                 value = Value(value.dtype, Shape.VARYING, text)
             self._write(slot, value)
             return
