@@ -13,11 +13,11 @@ from vyre import reference
 from vyre.backends.reference import ReferenceBackend
 from vyre.checker import check
 from vyre.driver import routes
-from vyre.driver.profile import has_grid_points
 from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
+from vyre.lower.plan import contains_grid_sync
 
 SETTINGS = ((4, 1), (8, 2), (16, 1), (1, 2))
 
@@ -36,7 +36,7 @@ def with_workgroup_barriers(program: Program) -> Program:
 def same_within_workgroups(seed: int) -> bool:
     """Compares with the reference; false if the program is illegal, or if its workgroups race with each other."""
     program = with_workgroup_barriers(Skeleton(seed).program())
-    if has_grid_points(program) or not program.stats().has_barriers or not check(program).ok:
+    if contains_grid_sync(program) or not program.stats().has_barriers or not check(program).ok:
         return False
     meant = reference.run(program, INPUTS, grid=CONFIG.grid_override, races=True, checked=True)
     if meant.races:
@@ -49,7 +49,7 @@ def same_within_workgroups(seed: int) -> bool:
 def same_over_the_grid(seed: int) -> bool:
     """Compares a program with grid barriers; false if it is illegal or cannot be cut."""
     program = Skeleton(seed).program()
-    if not has_grid_points(program) or not check(program).ok:
+    if not contains_grid_sync(program) or not check(program).ok:
         return False
     meant = routes.dispatch(ReferenceBackend(), program, INPUTS, CONFIG)
     try:

@@ -20,10 +20,10 @@ from vyre.backends.reference import ReferenceBackend
 from vyre.conform.generator import generate
 from vyre.driver import Step, routes, telemetry
 from vyre.driver.config import DispatchConfig
-from vyre.driver.profile import has_grid_points
 from vyre.driver.sequence import Unchanged, Zero
 from vyre.errors import Timeout, TrapRaised, VyreError
 from vyre.ir import parse
+from vyre.lower.plan import contains_grid_sync
 
 RELAY = parse("""
 program relay(workgroup 8) {
@@ -343,7 +343,7 @@ def same_as_generated(seed: int, size: int, share: float) -> bool:
     """Compares a generated program with barriers in many legal places; false if it has none."""
     case = generate(seed, size, SMALL)
     program = program_of(case, seed, share)
-    if not has_grid_points(program):
+    if not contains_grid_sync(program):
         return False
     cut = msgspec.structs.replace(case, program=program)
     assert difference(cut, sharing_backend(1 + seed % 2), optimize=seed % 4 == 0) is None, seed

@@ -14,10 +14,10 @@ from vyre.conform import Case, Profile, answer_traps, generate
 from vyre.driver import routes
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DispatchConfig
-from vyre.driver.profile import has_grid_points
 from vyre.ir import parse
 from vyre.ir.program import Program
 from vyre.lower import CutProgram, cut_program
+from vyre.lower.plan import contains_grid_sync
 
 WEIGHTS = (("while", 9), ("loop", 9), ("break", 8), ("continue", 8), ("trap", 6), ("transfer", 9), ("return", 4))
 SMALL = Profile(
@@ -47,7 +47,7 @@ def check_case(seed: int, size: int, profile: Profile, share: float) -> bool:
     """Runs one case by every route, each under another schedule, changing with the seed; false without a barrier."""
     case = generate(seed, size, profile)
     program = program_of(case, seed, share)
-    if not has_grid_points(program):
+    if not contains_grid_sync(program):
         return False
     config = config_of(case)
     expected = expected_bytes(case, config)
@@ -93,7 +93,7 @@ def test_the_generated_programs_carry_everything_that_can_be_carried() -> None:
     seen: Counter[str] = Counter()
     for seed in range(0, 2100, 5):
         program = program_of(generate(seed, 8, SMALL), seed, 0.25)
-        if has_grid_points(program):
+        if contains_grid_sync(program):
             cut = cut_program(program)
             seen += features(cut)
             assert all(parse(str(segment.program)) == segment.program for segment in cut.segments)

@@ -13,8 +13,8 @@ from lower.skeletons import GROUPS, Skeleton
 from vyre.checker import check
 from vyre.driver import routes
 from vyre.driver.config import DispatchConfig
-from vyre.driver.profile import has_grid_points
 from vyre.errors import UnsupportedFeature
+from vyre.lower.plan import contains_grid_sync
 
 BACKENDS = {route: [backend_for(route, schedule) for schedule in SCHEDULES] for route in ("native", "resident", "host")}
 
@@ -36,7 +36,7 @@ INPUTS = {
 def check_skeleton(seed: int) -> bool:
     """Runs a program by one route under one schedule, each seed another; false if it is not legal or has no barrier."""
     program = Skeleton(seed).program()
-    if not has_grid_points(program) or not check(program).ok:
+    if not contains_grid_sync(program) or not check(program).ok:
         return False
     route: routes.Route = "host" if seed % 2 else "resident"
     expected = BACKENDS["native"][seed // 2 % 3].dispatch(program, INPUTS, CONFIG)

@@ -23,7 +23,7 @@ from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
 from vyre.driver.pending import Inputs
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile, has_grid_points
+from vyre.driver.profile import EVERY_TYPE, DeviceProfile
 from vyre.driver.resident import ResidentBuffer, require_byte, require_byte_len, require_owned, require_range
 from vyre.driver.telemetry import count_launch
 from vyre.driver.timing import TimedResult
@@ -35,6 +35,7 @@ from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
 from vyre.ir.program import Program
 from vyre.ir.walk import rewrite
+from vyre.lower.plan import contains_grid_sync
 from vyre.reference import IN_ORDER, Schedule, seeded
 
 _MOST_INVOCATIONS: Final = MAX_WORKGROUP_INVOCATIONS
@@ -55,7 +56,7 @@ class ReferenceBackend(Backend):
         poison: int = 0,
         fuel: int = reference.DEFAULT_FUEL,
     ) -> None:
-        self._has_grid_points = grid_sync
+        self._contains_grid_sync = grid_sync
         self._has_resident = resident
         self._schedule = schedule
         self._poison = require_byte(poison)
@@ -73,9 +74,9 @@ class ReferenceBackend(Backend):
             shared_memory=True,
             async_transfers=True,
             indirect_dispatch=True,
-            traps=self._has_grid_points,
-            collectives=self._has_grid_points,
-            grid_sync=self._has_grid_points,
+            traps=self._contains_grid_sync,
+            collectives=self._contains_grid_sync,
+            grid_sync=self._contains_grid_sync,
             resident=self._has_resident,
             mul_high=True,
             max_native_int_width=64,
@@ -85,7 +86,7 @@ class ReferenceBackend(Backend):
         )
 
     def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
-        return self._has_grid_points and has_grid_points(program)
+        return self._contains_grid_sync and contains_grid_sync(program)
 
     def dispatch(
         self,

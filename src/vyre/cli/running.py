@@ -13,11 +13,11 @@ import numpy as np
 from vyre import reference
 from vyre.driver import registry, routes
 from vyre.driver.config import DispatchConfig
-from vyre.driver.profile import has_grid_points
 from vyre.errors import BackendUnavailable
 from vyre.ir.binding import Array, bind_inputs
 from vyre.ir.places import describe
 from vyre.ir.program import Program
+from vyre.lower.plan import contains_grid_sync
 from vyre.reference import Schedule
 
 
@@ -76,7 +76,7 @@ def launch(
     with _backend(backend) as device:
         bound = list(bind_inputs(program, inputs).values())
         facts: dict[str, Any] = {"backend": device.id}
-        if has_grid_points(program):
+        if contains_grid_sync(program):
             facts["route"] = routes.choose_route(device, program, bound, config, route)
         start = time.perf_counter()
         result = routes.dispatch_timed(device, program, bound, config, route=route)

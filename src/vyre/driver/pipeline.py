@@ -13,10 +13,10 @@ from vyre.driver.binding import binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
-from vyre.driver.profile import has_grid_points
 from vyre.driver.timing import TimedResult
 from vyre.errors import BadInputs
 from vyre.ir.program import Program
+from vyre.lower.plan import contains_grid_sync
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -40,7 +40,7 @@ class CompiledPipeline:
         self.program = program
         self.config = config or DEFAULT_CONFIG
         binder_of(program)
-        self.is_routed = has_grid_points(program)
+        self.is_routed = contains_grid_sync(program)
         # The routes bring the lowering with them, which only such programs need.
         if self.is_routed:
             from vyre.driver import routes

@@ -70,12 +70,6 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_invocations_per_workgroup or math.prod(self.max_workgroup_size)
 
 
-def has_grid_points(program: Program) -> bool:
-    """Whether the program has points that the whole grid passes together: barriers, resumes, collectives."""
-    stats = program.stats()
-    return stats.has_grid_sync or stats.has_collectives or stats.has(n.Resume)
-
-
 def missing_grid_point(profile: DeviceProfile, program: Program) -> str | None:
     """The first kind of grid-wide point in the program that the device lacks, in words."""
     stats = program.stats()

@@ -21,7 +21,7 @@ from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint
 from vyre.driver.outputs import Buffer, OutputBuffers
 from vyre.driver.pending import Inputs
-from vyre.driver.profile import DeviceProfile, has_grid_points, missing_grid_point
+from vyre.driver.profile import DeviceProfile, missing_grid_point
 from vyre.driver.resident import ReadRange, ResidentBuffer, allocated
 from vyre.driver.segments import HostMemory, Key, ResidentMemory, Turns, count_segments, run_segments
 from vyre.driver.sequence import Step, Unchanged
@@ -29,7 +29,7 @@ from vyre.driver.timing import TimedResult, Timing, add_timings
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
-from vyre.lower.plan import GridSyncPlan, Segment, plan_grid_sync
+from vyre.lower.plan import GridSyncPlan, Segment, contains_grid_sync, plan_grid_sync
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -61,7 +61,7 @@ def dispatch_timed(
 ) -> TimedResult:
     """A dispatch by a route, how long it took, and how many passes it ran."""
     config = config or DEFAULT_CONFIG
-    if not has_grid_points(program):
+    if not contains_grid_sync(program):
         telemetry.count(route_plain=1)
         return backend.dispatch_timed(program, inputs, config, into=into)
     match choose_route(backend, program, inputs, config, route):
@@ -137,7 +137,7 @@ def dispatch_resident_with_grid_sync_split_timed(
 ) -> TimedResult:
     """Runs a program as segments on the caller's resident buffers, given in binding order; nothing is read."""
     config = config or DEFAULT_CONFIG
-    if not has_grid_points(program):
+    if not contains_grid_sync(program):
         return backend.dispatch_resident(program, resources, config)
     start = perf_counter_ns()
     binding = binder_of(program).bind_resident(backend, resources, config, _assisted(backend.accepts))

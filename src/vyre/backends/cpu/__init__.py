@@ -32,7 +32,7 @@ from vyre.driver.fixpoint import Passes
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
 from vyre.driver.pending import Inputs
 from vyre.driver.pipeline import CompiledPipeline
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile, has_grid_points
+from vyre.driver.profile import EVERY_TYPE, DeviceProfile
 from vyre.driver.registry import CPU_PRIORITY
 from vyre.driver.resident import (
     ReadRangeLike,
@@ -53,7 +53,7 @@ from vyre.ir.buffers import Role
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
 from vyre.ir.program import Program
-from vyre.lower.plan import cut_program
+from vyre.lower.plan import contains_grid_sync, cut_program
 from vyre.semantics.types import DType
 
 _MOST_PREPARED: Final = 256
@@ -87,7 +87,7 @@ class Prepared:
             )
             for slot in plan.descriptors
         ]
-        if not has_grid_points(plan.program) and not has_traps:
+        if not contains_grid_sync(plan.program) and not has_traps:
             kernel = backend.kernels.get(plan.program, plan.launch.grid, optimize=optimize)
             self.launch = PreparedLaunch(plan, KernelLaunch(kernel, plan.launch, backend.pool.sharing))
 
