@@ -65,6 +65,12 @@ class Expressions(Accesses):
         self.scratch += -(-size // 64) * 64
         return offset
 
+    def uniform(self, root: n.Expr) -> str:
+        """The scalar that an expression without variables gives, before any run."""
+        value = self._evaluate(root)
+        assert value.shape is Shape.UNIFORM
+        return value.text
+
     def _evaluate(self, root: n.Expr) -> Value:
         stack: list[Value] = []
         for node in walk.postorder(root):

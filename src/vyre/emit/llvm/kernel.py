@@ -17,6 +17,7 @@ from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.choices import with_choices
 from vyre.emit.llvm.expressions import ALL
+from vyre.emit.llvm.guards import Guard, guard_of
 from vyre.emit.llvm.privates import copies_of, merge_copies, private_buffers
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.text import ELEMENT, shaped, spread
@@ -225,11 +226,20 @@ class _Shell:
         code.do(f"store i64 %first, ptr {at}")
         if self.width and self.program.stats().statements <= _MOST_WRITTEN_TWICE:
             notes = dict(body.notes)
-            odd = code.put(f"and i64 {code.put('sub i64 %last, %first')}, {self.width - 1}")
-            self._walk_vectors(at, code.put(f"sub i64 %last, {odd}"), "rest", whole=True)
+            body.passed = guard_of(self.segments[0]) if body.check_elimination else None
+            end = self._end_of_guarded(body.passed) if body.passed else "%last"
+            odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
+            self._walk_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
             code.begin("rest")
-            body.notes = notes
+            body.passed, body.notes = None, notes
         self._walk_vectors(at, "%last", "finish", whole=not self.width)
+
+    def _end_of_guarded(self, guard: Guard) -> str:
+        """Where the invocations end that are both in the range and below the guard's limit."""
+        limit = self.code.put(f"zext i32 {self.body.uniform(guard.limit)} to i64")
+        for name, other in (("umin", "%last"), ("umax", "%first")):
+            limit = self.code.intrinsic(name, "i64", [("i64", limit), ("i64", other)], ["i64"])
+        return limit
 
     def _walk_vectors(self, at: str, last: str, exit_: str, *, whole: bool) -> None:
         body, code, width = self.body, self.code, self.width

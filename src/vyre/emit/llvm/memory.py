@@ -240,26 +240,21 @@ def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, valu
 
 
 def _indices(code: Code, place: Place, vector: str, lanes: int) -> list[str]:
-    """The lanes of indices that are all in bounds, as scalars: by way of memory, several in a word.
-
-    Taken out of the register one by one they come slower, and some processors then guess wrongly, time and again, which
-    store a load should wait for. If the memory were not volatile, LLVM would do just that.
-    """
+    """The lanes of indices that are all in bounds, as scalars: several at a time as a word, then taken apart."""
     most = int(place.length) if place.length.isdecimal() else 1 << 32
     bits = 8 if most <= 1 << 8 else 16 if most <= 1 << 16 else 32
-    kind, together = shaped(f"i{bits}", lanes), 64 // bits
-    short = vector if bits == 32 else code.put(f"trunc <{lanes} x i32> {vector} to {kind}")
-    words = -(-lanes // together)
-    board = code.allocate(f"[{words} x i64]")
-    code.do(f"store volatile {kind} {short}, ptr {board}, align 64")
-    loaded = [
-        code.put(f"load volatile i64, ptr {code.put(f'getelementptr i64, ptr {board}, i64 {word}')}, align 8")
-        for word in range(words)
-    ]
+    short = vector if bits == 32 else code.put(f"trunc <{lanes} x i32> {vector} to <{lanes} x i{bits}>")
+    size = min(64, lanes * bits)
+    words, together = lanes * bits // size, size // bits
+    packed = code.put(f"bitcast <{lanes} x i{bits}> {short} to <{words} x i{size}>")
     found = []
-    for lane in range(lanes):
-        shifted = code.put(f"lshr i64 {loaded[lane // together]}, {lane % together * bits}")
-        found.append(code.put(f"trunc i64 {code.put(f'and i64 {shifted}, {(1 << bits) - 1}')} to i32"))
+    for word in range(words):
+        taken = code.put(f"extractelement <{words} x i{size}> {packed}, i32 {word}")
+        for lane in range(together):
+            shifted = code.put(f"lshr i{size} {taken}, {lane * bits}")
+            masked = code.put(f"and i{size} {shifted}, {(1 << bits) - 1}")
+            change = "zext" if size < 32 else "trunc"
+            found.append(masked if size == 32 else code.put(f"{change} i{size} {masked} to i32"))
     return found
 
 

@@ -13,6 +13,7 @@ from vyre.analyze.shapes import Layout, Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.choices import is_cheap
 from vyre.emit.llvm.expressions import NONE, Expressions
+from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.leaving import Leavings, leavings
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
@@ -32,6 +33,7 @@ class Statements(Expressions):
     """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
 
     ``used`` are the variables that somebody reads, ``dead`` the lanes that returned; ``run_end`` is where a run ends.
+    ``passed`` is the guard that all lanes of the run are known to pass.
     """
 
     shapes: Shapes
@@ -45,6 +47,7 @@ class Statements(Expressions):
         self.check_elimination = check_elimination
         self.token, self.tokens = 0, 0
         self.loops: list[LoopContext] = []
+        self.passed: Guard | None = None
 
     def write_run(self, program: Program) -> None:
         """Writes a program whose variables have unique names; the mask says who is there."""
@@ -182,6 +185,9 @@ class Statements(Expressions):
 
     def _if(self, statement: n.If) -> None:
         code = self.code
+        if self.passed is not None and statement is self.passed.statement:
+            self._list(statement.then if self.passed.enters else statement.otherwise)
+            return
         condition = self._evaluate(statement.condition)
         mask, somebody, token = self.mask, self.is_somebody, self.token
         if condition.shape is Shape.UNIFORM:
