@@ -86,8 +86,5 @@ def test_filetest_in_scalar_code(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     test = load_filetest(path)
     if not is_legal(test) or not test.runs:
         return
-    if any(run.failure == ("fails", "fuel-exhausted") for run in test.runs):
-        # Fuel is the interpreter's; here a run ends by its timeout.
-        return
     monkeypatch.setitem(BACKENDS, "cpu", lambda case: run_case(case, backend(1), optimize=False))
     assert runs_wrong(test, "cpu") == []

@@ -73,6 +73,34 @@ def test_emission_is_the_same_every_time_and_does_not_touch_the_program() -> Non
     assert program.fingerprint() == before
 
 
+LOOPING = """
+program looping(workgroup 4) {{
+  buffer 0 out: f32[] readwrite
+  let x = out[gid.x]
+  {loops}
+  out[gid.x] = x
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("loops", "watched"),
+    [
+        ("for i in 0 .. 32768 { x = x + 1.0 }", False),
+        ("for i in 0 .. 32769 { x = x + 1.0 }", True),
+        ("for i in 0 .. 180 { for j in 0 .. 180 { x = x + 1.0 } }", False),
+        ("for i in 0 .. 181 { if x > 3.0 { for j in 0 .. 181 { x = x + 1.0 } } }", True),
+        ("for i in 5 .. 2 { x = x + 1.0 }", False),
+        ("for i in 0 .. len(out) { x = x + 1.0 }", True),
+        ("for i in 0 .. 4 { while x < 3.0 { x = x + 1.0 } }", True),
+        ("for i in 0 .. 4 { x = x % out[i] }", True),
+    ],
+)
+def test_loops_are_watched_unless_they_are_sure_to_be_short(loops: str, watched: bool) -> None:
+    assert emit_wgsl(parse(LOOPING.format(loops=loops)), watches_loops=True).has_faults is watched
+    assert not emit_wgsl(parse(LOOPING.format(loops=loops))).has_faults
+
+
 def test_deep_expressions_become_flat_statements() -> None:
     value: n.Expr = b.gid()
     for k in range(600):

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.masks import Masks
 from vyre.emit.llvm.memory import ALL
-from vyre.emit.llvm.operators import Lanes
-from vyre.emit.llvm.text import ELEMENT, STORED, Code, Module, shaped, spread
+from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import Value
 from vyre.ir import nodes as n
 from vyre.semantics.types import DType
 
 
-class Accesses:
+class Accesses(Masks):
     """Writes loads and stores. ``mask`` says which lanes are active, ``is_somebody`` that some are for certain."""
 
     def __init__(self, width: int, layout: Layout) -> None:
-        self.width, self.layout, self.step = width, layout, layout.step
+        super().__init__(width)
+        self.layout, self.step = layout, layout.step
         self.proved: frozenset[int] = frozenset()
-        self.code = Code(Module())
-        self.vector, self.scalar = Lanes(self.code, width), Lanes(self.code, 0)
         self.mask, self.is_somebody = ALL, True
         self.places: dict[str, m.Place] = {}
         self.notes = dict.fromkeys(
@@ -36,14 +35,6 @@ class Accesses:
     def _iota(self, stride: int = 1, dtype: DType = DType.U32) -> str:
         element, most = ELEMENT[dtype], 1 << dtype.bits
         return f"<{', '.join(f'{element} {stride * lane % most}' for lane in range(self.width))}>"
-
-    def _and(self, a: str, b: str) -> str:
-        if a == ALL:
-            return b
-        return a if b == ALL else self.vector.op("and", "i1", a, b)
-
-    def _not(self, mask: str) -> str:
-        return self.vector.op("xor", "i1", mask, ALL)
 
     def _vector(self, value: Value) -> str:
         if value.shape is Shape.VARYING:
@@ -146,6 +137,6 @@ class Accesses:
         if self.is_somebody:
             return ""
         there, end = self.code.label("somebody"), self.code.label("end")
-        self.code.branch(m.any_lane(self.code, self.mask, self.width), there, end)
+        self.code.branch(self._any(self.mask), there, end)
         self.code.begin(there)
         return end

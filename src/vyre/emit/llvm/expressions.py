@@ -33,12 +33,13 @@ class Expressions(Accesses):
     """Writes expressions; ``id_values`` are the ids as the vector at hand has them.
 
     ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``fills`` are
-    where it puts the next value.
+    where it puts the next value. In a search, comparisons make words.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
         super().__init__(width, layout)
         self.chunk = ""
+        self.is_searching = False
         self.scratch = 0
         self.values: dict[str, Value] = {}
         self.cells: dict[str, Cell] = {}
@@ -58,7 +59,7 @@ class Expressions(Accesses):
     def _read(self, cell: Cell) -> Value:
         assert cell.dtype is not None
         kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
-        return Value(cell.dtype, cell.shape, self.code.put(f"load {kind}, ptr {self._address(cell)}, align 8"))
+        return Value(cell.dtype, cell.shape, self._fetch(kind, self._address(cell), cell.is_word))
 
     def reserve(self, size: int) -> int:
         offset = self.scratch
@@ -124,6 +125,10 @@ class Expressions(Accesses):
         """Lane 0 of a result is made from lane 0 of the operands, so that is enough where its shape tells the rest."""
         shape = self.layout.shape_of(node, [value.shape for value in given])
         dtype = given[0].dtype
+        if self.is_searching and shape is Shape.VARYING and isinstance(node, n.BinOp):
+            beyond = self._lanes_beyond(node.op, *given)
+            if beyond:
+                return Value(DType.BOOL, shape, beyond)
         if shape is Shape.VARYING:
             lanes, texts = self.vector, [self._vector(value) for value in given]
         else:
@@ -131,10 +136,14 @@ class Expressions(Accesses):
         match node:
             case n.BinOp("div" | "mod" as op) if shape is Shape.VARYING and dtype in _WORDS and _is_variable(given[1]):
                 return Value(dtype, shape, lanes.divide_by_one(op, dtype, texts[0], given[1].text))
+            case n.BinOp("and" | "or" | "xor" as op) if shape is Shape.VARYING and dtype is DType.BOOL:
+                return Value(dtype, shape, self._joined(op, *texts))
             case n.BinOp(op):
                 return Value(OPERATORS[op].result_type(dtype), shape, lanes.binary(op, dtype, *texts))
             case n.UnOp(op):
                 return Value(OPERATORS[op].result_type(dtype), shape, lanes.unary(op, dtype, *texts))
+            case n.Select() if shape is Shape.VARYING and not self.words.keys().isdisjoint(texts):
+                return Value(DType.BOOL, shape, self._chosen(*texts))
             case n.Select():
                 chosen = given[1].dtype
                 return Value(chosen, shape, lanes.select(texts[0], ELEMENT[chosen], texts[1], texts[2]))

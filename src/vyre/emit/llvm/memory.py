@@ -65,11 +65,6 @@ def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
     return code.put(f"icmp ult {shaped('i32', lanes)} {index}, {length}")
 
 
-def any_lane(code: Code, mask: str, lanes: int) -> str:
-    bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-    return code.put(f"icmp ne i{lanes} {bits}, 0")
-
-
 def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True) -> str:
     address = element_address(code, place, index, 0)
     if checked:

@@ -15,6 +15,7 @@ from vyre.emit.llvm.choices import is_cheap
 from vyre.emit.llvm.expressions import NONE, Expressions
 from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.leaving import Leavings, leavings
+from vyre.emit.llvm.masks import Searches, searches_of
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
 from vyre.ir import nodes as n
@@ -39,6 +40,7 @@ class Statements(Expressions):
     shapes: Shapes
     leavings: Leavings
     used: set[str]
+    searches: Searches
     dead: Cell | None
     run_end: str
 
@@ -55,7 +57,8 @@ class Statements(Expressions):
         self.proved = proved_accesses(program) if self.check_elimination else frozenset()
         self.leavings = leavings(program.entry, self.shapes)
         self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
-        self.values, self.cells = {}, {}
+        self.searches = searches_of(program, self.shapes) if self.width else Searches()
+        self.values, self.cells, self.words = {}, {}, {}
         self.is_somebody, self.dead = True, None
         if any(n.Return in self.leavings[id(statement)] for statement in program.entry):
             self.dead = self._mask_cell()
@@ -108,24 +111,24 @@ class Statements(Expressions):
             self.values[name] = value
             return
         shape = self.shapes.variables[name]
-        pointer = self.code.allocate(shaped(ELEMENT[value.dtype], self.width if shape is Shape.VARYING else 0))
-        self.cells[name] = cell = Cell(value.dtype, shape, self.token, pointer=pointer)
+        is_word = name in self.searches.variables and shape is Shape.VARYING
+        kind = shaped(ELEMENT[value.dtype], self.width if shape is Shape.VARYING else 0)
+        pointer = self.code.allocate(f"i{self.width}" if is_word else kind)
+        self.cells[name] = cell = Cell(value.dtype, shape, self.token, pointer=pointer, is_word=is_word)
         self._write(cell, value)
 
     def _write(self, cell: Cell, value: Value) -> None:
         assert cell.dtype is not None
         kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
         text = self._vector(value) if cell.varying else value.text
-        self.code.do(f"store {kind} {text}, ptr {self._address(cell)}, align 8")
+        self._put(kind, text, self._address(cell), cell.is_word)
 
     def _merged(self, value: Value, old: str) -> str:
         """A value where the mask holds, and the old one elsewhere."""
         new = self._vector(value)
         if value.dtype is not DType.BOOL:
             return self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
-        # Of masks, LLVM makes a choice by more instructions that wait for one another.
-        changed = self.vector.op("and", "i1", self.vector.op("xor", "i1", old, new), self.mask)
-        return self.vector.op("xor", "i1", old, changed)
+        return self._chosen(self.mask, new, old)
 
     def _assign(self, name: str, value: Value, in_step: bool) -> None:
         cell = self.cells[name]
@@ -170,7 +173,7 @@ class Statements(Expressions):
         change, end = code.label("change"), code.label("end")
         inside = m.in_bounds(code, place, index, 0)
         if not self.is_somebody:
-            inside = code.put(f"and i1 {inside}, {m.any_lane(code, self.mask, width)}")
+            inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
         code.branch(inside, change, end)
         code.begin(change)
         m.change_once(code, op, place, index, total)
@@ -215,7 +218,7 @@ class Statements(Expressions):
                     self._list(body)
                     continue
                 yes, end = code.label("then"), code.label("end")
-                code.branch(m.any_lane(code, self.mask, self.width), yes, end)
+                code.branch(self._any(self.mask), yes, end)
                 code.begin(yes)
                 self._list(body)
                 code.fall(end)
@@ -227,12 +230,14 @@ class Statements(Expressions):
         context = LoopContext(code.label("latch"), code.label("exit"))
         if id(loop) in self.shapes.divergent:
             self.notes["divergent loops"] += 1
-            context.live = self._mask_cell()
+            is_search = context.is_search = id(loop) in self.searches.loops
+            context.live = self._mask_cell(is_word=is_search)
             self._store_mask(context.live, self.mask)
             if any(n.Continue in self.leavings[id(s)] for s in loop.body):
-                context.skipped = self._mask_cell()
+                context.skipped = self._mask_cell(is_word=is_search)
         else:
             self.notes["uniform loops"] += 1
+        self.is_searching = context.is_search
         return context
 
     def _enter_pass(self, loop: n.Loop | n.While, context: LoopContext, mask: str, somebody: bool) -> None:
@@ -251,12 +256,12 @@ class Statements(Expressions):
         if condition.shape is Shape.UNIFORM:
             going = condition.text
             if not self.is_somebody:
-                going = code.put(f"and i1 {going}, {m.any_lane(code, self.mask, self.width)}")
+                going = code.put(f"and i1 {going}, {self._any(self.mask)}")
         else:
             assert context.live is not None
             self.mask = self._and(self.mask, self._vector(condition))
             self._store_mask(context.live, self.mask)
-            going = m.any_lane(code, self.mask, self.width)
+            going = self._any(self.mask)
         code.branch(going, body, context.exit)
         code.begin(body)
         self.is_somebody = True
@@ -275,7 +280,7 @@ class Statements(Expressions):
         code.fall(context.latch)
         self.poll(head)
         code.begin(context.exit)
-        self.token = token
+        self.token, self.is_searching = token, False
         self._after(loop, mask, somebody)
 
     def _loop(self, loop: n.Loop) -> None:
@@ -303,7 +308,7 @@ class Statements(Expressions):
         else:
             self.poll(head)
         code.begin(context.exit)
-        self.token = token
+        self.token, self.is_searching = token, False
         self._after(loop, mask, somebody)
 
     def _is_short(self, loop: n.Loop) -> bool:
@@ -339,17 +344,14 @@ class Statements(Expressions):
         self.code.go(label)
         self.code.begin(self.code.label("unreachable"))
 
-    def _mask_cell(self) -> Cell:
-        return Cell(None, Shape.VARYING, 0, pointer=self.code.allocate(shaped("i1", self.width)))
-
     def _load_mask(self, cell: Cell) -> str:
-        return self.code.put(f"load {shaped('i1', self.width)}, ptr {self._address(cell)}, align 8")
+        return self._fetch(shaped("i1", self.width), self._address(cell), cell.is_word)
 
     def _store_mask(self, cell: Cell, mask: str) -> None:
-        self.code.do(f"store {shaped('i1', self.width)} {mask}, ptr {self._address(cell)}, align 8")
+        self._put(shaped("i1", self.width), mask, self._address(cell), cell.is_word)
 
     def _join(self, cell: Cell, mask: str) -> None:
-        self._store_mask(cell, self.vector.op("or", "i1", self._load_mask(cell), mask))
+        self._store_mask(cell, self._joined("or", self._load_mask(cell), mask))
 
     def _without_those_gone(self, *cells: Cell | None) -> None:
         """Takes those who left from the mask."""
@@ -376,7 +378,7 @@ class Statements(Expressions):
     def _end_if_nobody(self) -> None:
         """Ends the run where all have returned, so that what follows can count on somebody."""
         going = self.code.label("going")
-        self.code.branch(m.any_lane(self.code, self.mask, self.width), going, self.run_end)
+        self.code.branch(self._any(self.mask), going, self.run_end)
         self.code.begin(going)
         self.is_somebody = True
 

@@ -19,7 +19,10 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Where a variable, or a mask (no type), lives: in the function's memory, or at an offset in the workgroup's."""
+    """Where a variable, or a mask (no type), lives: in the function's memory, or at an offset in the workgroup's.
+
+    A set of lanes may lie there as a word.
+    """
 
     dtype: DType | None
     shape: Shape
@@ -27,6 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
     pointer: str = ""
     offset: int = -1
     stride: int = 0
+    is_word: bool = False
 
     @property
     def varying(self) -> bool:
@@ -36,10 +40,12 @@ class Cell(msgspec.Struct, frozen=True):
 class LoopContext(msgspec.Struct):
     """A loop under way. Without masks, all leave it by a jump.
 
-    ``live`` are the lanes that are still in it, ``skipped`` those that have ended their pass.
+    ``live`` are the lanes that are still in it, ``skipped`` those that have ended their pass. A search changes nothing
+    but sets of lanes.
     """
 
     latch: str
     exit: str
     live: Cell | None = None
     skipped: Cell | None = None
+    is_search: bool = False

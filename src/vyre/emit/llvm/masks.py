@@ -1,0 +1,139 @@
+"""How are sets of lanes written? As vectors of bits; as words where nothing but other sets depends on them.
+
+Vectors of bits choose between values and switch memory accesses off. A loop that does neither only asks who is still
+there, and what it asks is waited for in every pass: general registers answer sooner than those for masks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from vyre.analyze.shapes import Shape, Shapes
+from vyre.analyze.types import variable_types
+from vyre.emit.llvm.memory import ALL, NONE
+from vyre.emit.llvm.operators import Lanes
+from vyre.emit.llvm.text import Code, Module, shaped
+from vyre.emit.llvm.values import Cell, Value
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.extensions import declared_names
+from vyre.ir.program import Program
+from vyre.semantics.types import DType
+
+_WORDS: Final = {ALL: "-1", NONE: "0"}
+_PLAIN: Final = (
+    n.Var, n.Lit, n.BinOp, n.UnOp, n.Select, n.Cast, n.Bitcast, n.Fma, n.InvocationId, n.LocalId, n.WorkgroupId,
+    n.NumWorkgroups, n.BufLen,
+)  # fmt: skip
+# Comparisons of lanes that count up with a limit: which lanes hold, and whether the one that is equal is beyond it.
+_BEYOND: Final = {"ge": (True, False), "gt": (True, True), "lt": (False, False), "le": (False, True)}
+_SWAPPED: Final = {"ge": "le", "gt": "lt", "lt": "gt", "le": "ge"}
+
+
+class Searches(msgspec.Struct, frozen=True):
+    """Loops (by identity) that lanes leave at different times and that change nothing but sets of lanes; and those."""
+
+    loops: frozenset[int] = frozenset()
+    variables: frozenset[str] = frozenset()
+
+
+def searches_of(program: Program, shapes: Shapes) -> Searches:
+    """The searches of a program whose variables have unique names."""
+    found: dict[int, set[str]] = {}
+    for loop in walk.statements(program.entry):
+        if isinstance(loop, (n.Loop, n.While)) and id(loop) in shapes.divergent:
+            changed = _changed(loop, shapes.in_step)
+            if changed is not None:
+                found[id(loop)] = changed
+    if not found:
+        return Searches()
+    declared = declared_names(walk.statements(program.entry))
+    sets = {name for name, dtype in zip(declared, variable_types(program), strict=True) if dtype is DType.BOOL}
+    loops = frozenset(loop for loop, changed in found.items() if changed <= sets)
+    return Searches(loops, frozenset().union(*(found[loop] for loop in loops)))
+
+
+def _changed(loop: n.Loop | n.While, in_step: set[int]) -> set[str] | None:
+    """The variables that lanes change on their own; None if a loop does more that needs to know who is there."""
+    changed: set[str] = set()
+    for statement in walk.statements(loop.body):
+        match statement:
+            case n.Assign(name) if id(statement) not in in_step:
+                changed.add(name)
+            case n.Let() | n.Assign() | n.If() | n.Break() | n.Continue() | n.Block() | n.Region():
+                pass
+            case _:
+                return None
+    return changed if all(isinstance(node, _PLAIN) for node in walk.expressions((loop,))) else None
+
+
+class Masks:
+    """Writes sets of lanes. ``words`` are the vectors that are at hand as words too."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.code = Code(Module())
+        self.vector, self.scalar = Lanes(self.code, width), Lanes(self.code, 0)
+        self.words: dict[str, str] = {}
+
+    def _word(self, mask: str) -> str:
+        word = _WORDS.get(mask) or self.words.get(mask)
+        return word or self.code.put(f"bitcast <{self.width} x i1> {mask} to i{self.width}")
+
+    def _as_mask(self, word: str) -> str:
+        mask = self.code.put(f"bitcast i{self.width} {word} to <{self.width} x i1>")
+        self.words[mask] = word
+        return mask
+
+    def _joined(self, op: str, a: str, b: str) -> str:
+        if a not in self.words and b not in self.words:
+            return self.vector.op(op, "i1", a, b)
+        return self._as_mask(self.code.put(f"{op} i{self.width} {self._word(a)}, {self._word(b)}"))
+
+    def _and(self, a: str, b: str) -> str:
+        if a == ALL:
+            return b
+        return a if b == ALL else self._joined("and", a, b)
+
+    def _not(self, mask: str) -> str:
+        return self._joined("xor", mask, ALL)
+
+    def _chosen(self, mask: str, new: str, old: str) -> str:
+        """Of two sets, the one where the mask holds; LLVM makes more instructions of a choice between them."""
+        return self._joined("xor", old, self._and(self._joined("xor", old, new), mask))
+
+    def _any(self, mask: str) -> str:
+        return self.code.put(f"icmp ne i{self.width} {self._word(mask)}, 0")
+
+    def _mask_cell(self, *, is_word: bool = False) -> Cell:
+        kind = f"i{self.width}" if is_word else shaped("i1", self.width)
+        return Cell(None, Shape.VARYING, 0, pointer=self.code.allocate(kind), is_word=is_word)
+
+    def _fetch(self, kind: str, pointer: str, is_word: bool) -> str:
+        """What a cell holds, of that kind."""
+        if is_word:
+            return self._as_mask(self.code.put(f"load i{self.width}, ptr {pointer}, align 8"))
+        return self.code.put(f"load {kind}, ptr {pointer}, align 8")
+
+    def _put(self, kind: str, text: str, pointer: str, is_word: bool) -> None:
+        if is_word:
+            kind, text = f"i{self.width}", self._word(text)
+        self.code.do(f"store {kind} {text}, ptr {pointer}, align 8")
+
+    def _lanes_beyond(self, op: str, a: Value, b: Value) -> str | None:
+        """The lanes for which a comparison of a scalar with numbers that count up holds; None if it is no such."""
+        if op not in _BEYOND or a.dtype is not DType.U32 or Shape.LINEAR not in (a.shape, b.shape):
+            return None
+        if b.shape == Shape.LINEAR:
+            op, a, b = _SWAPPED[op], b, a
+        if b.shape is not Shape.UNIFORM:
+            return None
+        code, (beyond, after) = self.code, _BEYOND[op]
+        first, limit = (code.put(f"zext i32 {value.text} to i64") for value in (a, b))
+        ahead = code.put(f"sub i64 {code.put(f'add i64 {limit}, {int(after)}')}, {first}")
+        for name, other in (("smax", 0), ("smin", self.width)):
+            ahead = code.intrinsic(name, "i64", [("i64", ahead), ("i64", str(other))], ["i64"])
+        word = code.put(f"trunc i64 {code.put(f'shl i64 -1, {ahead}')} to i{self.width}")
+        return self._as_mask(word if beyond else code.put(f"xor i{self.width} {word}, -1"))
