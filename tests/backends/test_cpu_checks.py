@@ -9,6 +9,7 @@ import pytest
 
 from cpu_support import backend, compare, difference, guarded, meaning, outcome
 from guarded_programs import guarded_case
+from vyre.conform.case import Case
 from vyre.conform.generator import generate
 from vyre.driver.config import DispatchConfig
 from vyre.ir import parse
@@ -125,3 +126,27 @@ def test_explain_tells_the_checks_that_were_kept_and_removed() -> None:
     assert told["checks removed"] == 1
     assert told["checks kept"] == 2
     assert told["linear loads"] == told["strided loads"] == told["linear stores"] == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_atomics_that_are_proved_to_be_in_bounds_are_not_checked(width: int) -> None:
+    text = """
+    program count(workgroup 8) {{
+      buffer 0 at: u32[] read
+      buffer 1 cells: u32[16] output
+      buffer 2 olds: u32[40] output
+      buffer 3 tops: u32[16] output
+      buffer 4 bits: u32[16] output
+      if gid.x < 40 {{
+        let old = atomic_add(cells, {0}, 1)
+        olds[gid.x] = atomic_max(tops, {0}, gid.x)
+        let one = atomic_or(bits, {1}, gid.x)
+      }}
+    }}
+    """
+    for index, uniform, kept in (("gid.x & 15", "7", 0), ("gid.x % 17", "16", 3)):
+        program = parse(text.format(index, uniform))
+        case = Case(program, {"at": np.zeros(1, np.uint32)}, elements=48)
+        for on in (backend(width), backend(width, check_elimination=False)):
+            assert difference(case, on) is None
+        assert backend(width).kernel(program).kernel.notes["checks kept"] == kept

@@ -17,7 +17,7 @@ from vyre.emit.llvm.text import ELEMENT, STORED, shaped
 from vyre.emit.llvm.values import Cell, Shape, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
-from vyre.semantics.operators import OPERATORS, AtomicOp
+from vyre.semantics.operators import OPERATORS
 from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import to_bits
 from vyre.semantics.types import DType
@@ -104,7 +104,7 @@ class Expressions(Accesses):
             case n.Atomic():
                 expected = given[1] if node.expected is not None else None
                 operand = given[-1] if node.value is not None else None
-                old = self._atomic(node.op, self.places[node.buffer], given[0], expected, operand)
+                old = self._atomic(node, given[0], expected, operand)
                 return self._known(old, self.layout.shape_of(node))
             case _:
                 return self._known(self._subgroup(node, given), self.layout.shape_of(node))
@@ -157,22 +157,17 @@ class Expressions(Accesses):
                 return Value(dtype, shape, lanes.fma(dtype, *texts))
 
     def _atomic(
-        self,
-        op: AtomicOp,
-        place: m.Place,
-        index: Value,
-        expected: Value | None,
-        operand: Value | None,
-        *,
-        wanted: bool = True,
+        self, node: n.Atomic, index: Value, expected: Value | None, operand: Value | None, *, wanted: bool = True
     ) -> Value:
+        place, proved = self.places[node.buffer], self._is_proved(node)
         if not self.width:
             texts = ("" if x is None else x.text for x in (operand, expected))
-            return Value(place.dtype, Shape.UNIFORM, m.change_one(self.code, op, place, index.text, *texts))
+            old = m.change_one(self.code, node.op, place, index.text, *texts, checked=not proved)
+            return Value(place.dtype, Shape.UNIFORM, old)
         vector = self._vector(index)
-        mask = self._and(self.mask, m.in_bounds(self.code, place, vector, self.width))
+        mask = self._allowed(place, vector, proved)
         given, awaited = (NONE if x is None else self._vector(x) for x in (operand, expected))
-        old = m.change_each(self.code, op, place, vector, given, awaited, mask, self.width, wanted=wanted)
+        old = m.change_each(self.code, node.op, place, vector, given, awaited, mask, self.width, wanted=wanted)
         return Value(place.dtype, Shape.VARYING, old)
 
     def _subgroup(self, node: n.Expr, given: list[Value]) -> Value:

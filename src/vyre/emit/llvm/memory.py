@@ -291,8 +291,10 @@ def _change_in_turn(
     return code.helper(name, kind, arguments, write)
 
 
-def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str) -> str:
+def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, *, checked: bool) -> str:
     """One atomic change by one invocation; the old value, zero out of bounds."""
+    if not checked:
+        return _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
     start, change, changed, done = (code.label(hint) for hint in ("start", "change", "changed", "done"))
     code.fall(start)
     code.branch(in_bounds(code, place, index, 0), change, done)

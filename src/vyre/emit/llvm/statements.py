@@ -102,9 +102,9 @@ class Statements(Expressions):
             assert expression.value is not None
             index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
             if index.shape is Shape.UNIFORM:
-                self._combined_atomic(expression.op, self.places[expression.buffer], index.text, operand)
+                self._combined_atomic(expression, index.text, operand)
                 return
-            self._atomic(expression.op, self.places[expression.buffer], index, None, operand, wanted=False)
+            self._atomic(expression, index, None, operand, wanted=False)
             return
         value = self._evaluate(expression)
         if name not in self.shapes.assigned:
@@ -160,9 +160,10 @@ class Statements(Expressions):
         text = code.put(f"extractelement {shaped(element, width)} {self._vector(value)}, i{width} {lane}")
         return Value(value.dtype, Shape.UNIFORM, text)
 
-    def _combined_atomic(self, op: AtomicOp, place: m.Place, index: str, operand: Value) -> None:
+    def _combined_atomic(self, node: n.Atomic, index: str, operand: Value) -> None:
         """All lanes change one cell and none looks at the old value: one change by the values combined."""
-        code, width, dtype = self.code, self.width, place.dtype
+        code, width, op, place = self.code, self.width, node.op, self.places[node.buffer]
+        dtype = place.dtype
         combining = "add" if op is AtomicOp.SUB else op.value
         identity = to_bits(reduction_identity(combining, dtype), dtype)
         element = ELEMENT[dtype]
@@ -171,7 +172,7 @@ class Statements(Expressions):
         sign = "" if combining not in ("min", "max") else "s" if dtype.minimum < 0 else "u"
         total = code.intrinsic(f"vector.reduce.{sign}{combining}", element, [(kind, masked)], [f"v{width}{element}"])
         change, end = code.label("change"), code.label("end")
-        inside = m.in_bounds(code, place, index, 0)
+        inside = "true" if self._is_proved(node) else m.in_bounds(code, place, index, 0)
         if not self.is_somebody:
             inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
         code.branch(inside, change, end)
