@@ -64,14 +64,7 @@ def _unconditional(body: n.Body) -> Iterator[n.Stmt]:
 
 def _sum(root: n.Expr, known: dict[str, Terms]) -> Terms | None:
     """An index as a sum of ids; None for everything else."""
-    stack: list[Terms | None] = []
-    for node in walk.postorder(root):
-        count = len(walk.operands(node))
-        given = stack[len(stack) - count :]
-        if count:
-            del stack[-count:]
-        stack.append(_term(node, given, known))
-    return stack[0]
+    return walk.fold(root, lambda node, given: _term(node, given, known))
 
 
 def _term(node: n.Expr, given: list[Terms | None], known: dict[str, Terms]) -> Terms | None:

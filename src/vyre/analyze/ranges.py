@@ -252,14 +252,7 @@ class _Walk:
         self.variables[name] = number
 
     def _evaluate(self, root: n.Expr) -> int:
-        stack: list[int] = []
-        for node in walk.postorder(root):
-            count = len(walk.operands(node))
-            given = stack[len(stack) - count :]
-            if count:
-                del stack[-count:]
-            stack.append(self._expression(node, given))
-        return stack[0]
+        return walk.fold(root, self._expression)
 
     def _expression(self, node: n.Expr, given: list[int]) -> int:
         match node:

@@ -182,15 +182,10 @@ class Shapes:
 
     def of(self, root: n.Expr) -> Shape:
         """The shape of an expression."""
-        stack: list[Shape] = []
-        for node in walk.postorder(root):
-            count = len(walk.operands(node))
-            given = stack[len(stack) - count :] if count else []
-            if count:
-                del stack[-count:]
-            known = self.variables[node.name] if isinstance(node, n.Var) else self.layout.shape_of(node, given)
-            stack.append(known)
-        return stack[0]
+        return walk.fold(root, self._of_node)
+
+    def _of_node(self, node: n.Expr, given: list[Shape]) -> Shape:
+        return self.variables[node.name] if isinstance(node, n.Var) else self.layout.shape_of(node, given)
 
     def _fresh(self) -> int:
         self._count += 1

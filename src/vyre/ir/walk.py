@@ -18,6 +18,7 @@ from vyre.ir.limits import MAX_EXPRESSIONS
 from vyre.ir.nodes import EXPRESSION_CLASSES, STATEMENT_CLASSES, Body, Expr, Node, Stmt
 
 AnyNode = TypeVar("AnyNode", bound=Node)
+Folded = TypeVar("Folded")
 
 
 def _expression_fields(cls: type[Node]) -> tuple[str, ...]:
@@ -94,6 +95,21 @@ def postorder(root: Expr) -> list[Expr]:
                 raise too_many_expressions()
     order.reverse()
     return order
+
+
+def fold(root: Expr, combine: Callable[[Expr, list[Folded]], Folded]) -> Folded:
+    """What an expression comes to, from its nodes and what their operands came to, in the order of evaluation."""
+    getters = OPERANDS
+    stack: list[Folded] = []
+    for node in postorder(root):
+        get = getters[type(node)]
+        given: list[Folded] = []
+        if get is not None:
+            first = len(stack) - len(get(node))
+            given = stack[first:]
+            del stack[first:]
+        stack.append(combine(node, given))
+    return stack[0]
 
 
 def too_many_expressions() -> InvalidProgram:

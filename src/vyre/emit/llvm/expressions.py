@@ -73,14 +73,7 @@ class Expressions(Accesses):
         return value.text
 
     def _evaluate(self, root: n.Expr) -> Value:
-        stack: list[Value] = []
-        for node in walk.postorder(root):
-            count = len(walk.operands(node))
-            given = stack[len(stack) - count :]
-            if count:
-                del stack[-count:]
-            stack.append(self._expression(node, given))
-        return stack[0]
+        return walk.fold(root, self._expression)
 
     def _expression(self, node: n.Expr, given: list[Value]) -> Value:
         match node:

@@ -90,19 +90,15 @@ class Expressions:
 
     def evaluate(self, root: n.Expr) -> Value:
         """The value of an expression; its last operation is not bound yet."""
-        stack: list[Value] = []
-        order = walk.postorder(root)
-        for node in order:
-            count = len(walk.operands(node))
-            given = stack[len(stack) - count :]
-            if count:
-                del stack[-count:]
-                # WGSL computes what is constant itself, and refuses what overflows there.
-                if type(node) in _COMPUTED and all(value.is_constant for value in given):
-                    given[0] = self.bind(given[0])
+
+        def combine(node: n.Expr, given: list[Value]) -> Value:
+            # WGSL computes what is constant itself, and refuses what overflows there.
+            if type(node) in _COMPUTED and all(value.is_constant for value in given):
+                given[0] = self.bind(given[0])
             value = self._expression(node, given)
-            stack.append(value if value.is_name or node is root else self.bind(value))
-        return stack[0]
+            return value if value.is_name or node is root else self.bind(value)
+
+        return walk.fold(root, combine)
 
     def named(self, root: n.Expr) -> Value:
         """The value of an expression, as a name or a constant."""
