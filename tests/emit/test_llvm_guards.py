@@ -20,6 +20,7 @@ program guarded(workgroup 8) {
 BODIES = {
     "lets in": "if gid.x < len(x) { out[gid.x] = x[gid.x] + 1 }",
     "from the right": "let n = len(x); let i = gid.x; if n > i { out[i] = x[i] }",
+    "by names of names": "let i = gid.x; let j = i; let here = j < most[0]; let also = here; if also { out[j] = 3 }",
     "by a value": "if gid.x < most[0] { out[gid.x] = gid.x * 3 + 1 }",
     "by a literal": "if gid.x < 19 { out[gid.x] = 5 }",
     "sends away": "if gid.x >= len(x) { return }; out[gid.x] = x[gid.x]; let old = atomic_add(count, 0, 1)",

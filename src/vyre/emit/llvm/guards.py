@@ -25,24 +25,37 @@ class Guard(msgspec.Struct, frozen=True):
 def guard_of(program: Program) -> Guard | None:
     """The guard that a program whose variables have unique names begins with; its limit needs no variable."""
     known: dict[str, n.Expr] = {}
-    fixed = frozenset(decl.name for decl in program.buffers) - written_buffers(program)
     for statement in program.entry:
         match statement:
             case n.Let(name, value):
                 known[name] = value
-            case n.If(n.BinOp(op, left, right)):
+            case n.If(condition):
                 for changed in walk.statements(program.entry):
                     if isinstance(changed, n.Assign):
                         known.pop(changed.name, None)
-                sides = [known.get(side.name, side) if isinstance(side, n.Var) else side for side in (left, right)]
-                if op in _SWAPPED:
-                    op, sides = _SWAPPED[op], sides[::-1]
-                if op in ("lt", "ge") and sides[0] == n.InvocationId(0) and _is_fixed(sides[1], fixed):
-                    return Guard(statement, sides[1], op == "lt")
-                return None
+                return _as_guard(statement, _looked_up(condition, known), known, program)
             case _:
                 return None
     return None
+
+
+def _as_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], program: Program) -> Guard | None:
+    if not isinstance(condition, n.BinOp):
+        return None
+    op, left, right = condition.op, _looked_up(condition.left, known), _looked_up(condition.right, known)
+    if op in _SWAPPED:
+        op, left, right = _SWAPPED[op], right, left
+    fixed = frozenset(decl.name for decl in program.buffers) - written_buffers(program)
+    if op in ("lt", "ge") and left == n.InvocationId(0) and _is_fixed(right, fixed):
+        return Guard(statement, right, op == "lt")
+    return None
+
+
+def _looked_up(expression: n.Expr, known: dict[str, n.Expr]) -> n.Expr:
+    """What a variable stands for, however many times it was named again."""
+    while isinstance(expression, n.Var) and expression.name in known:
+        expression = known[expression.name]
+    return expression
 
 
 def _is_fixed(limit: n.Expr, fixed: frozenset[str]) -> bool:
