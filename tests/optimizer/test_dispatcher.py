@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 import vyre
+from backends_for_tests import RecordingBackend
 from vyre.conform import generate
+from vyre.driver import telemetry
 from vyre.driver.optimizing import BackendDispatcher, optimize
 from vyre.errors import BadInputs, DispatchFailed, UnsupportedFeature
 from vyre.ir.program import Program
-from vyre.optimizer.dispatcher import Bytes, OptimizerDispatcher, ResidentRange, ResidentStep, StaticBufferSet
+from vyre.optimizer.dispatcher import (
+    Bytes,
+    OptimizerDispatcher,
+    ProgramSet,
+    ResidentRange,
+    ResidentStep,
+    StaticBufferSet,
+    whole_programs,
+)
 
 
 class Noting(OptimizerDispatcher):
@@ -96,6 +107,12 @@ def test_ranges_read_each_buffer_once_and_answer_in_order() -> None:
     assert dispatcher.calls == [("read_many", 7, 9)]
 
 
+def test_a_range_without_a_length_is_the_rest_of_its_buffer() -> None:
+    dispatcher = Noting()
+    dispatcher.buffers = {7: bytearray(range(8))}
+    assert dispatcher.read_ranges([ResidentRange(7), ResidentRange(7, 5)]) == [bytes(range(8)), bytes(range(5, 8))]
+
+
 def test_many_ranges_keep_their_order() -> None:
     dispatcher = Noting()
     whole = {handle: bytes((byte + 17 * handle) % 256 for byte in range(64)) for handle in range(8)}
@@ -157,42 +174,104 @@ def test_a_program_seen_before_uploads_nothing_that_stays() -> None:
     assert dispatcher.acquire_static("a", payloads[::-1]).handles != first.handles
 
 
-class FailingBackendDispatcher(BackendDispatcher):
-    """Fails at one of the calls that the optimizer makes, and counts what is allocated."""
+def test_what_is_in_use_stays_though_too_much_is_kept() -> None:
+    dispatcher = BackendDispatcher(vyre.backend("cpu"), most_retained=64)
+    held = dispatcher.acquire_static("a", [bytes(16)])
+    others = [dispatcher.acquire_static("b", [bytes([k]) * 16]) for k in range(6)]
+    for one in others:
+        dispatcher.release_static(one)
+    assert dispatcher.read(held.handles[0]) == bytes(16)
+    assert sum(buffer.byte_len for buffer in dispatcher._buffers.values()) <= 64
+    dispatcher.release_static(held)
+    assert dispatcher.acquire_static("a", [bytes(16)]).cache_hit
 
-    def __init__(self, backend: vyre.Backend, fail_at: int) -> None:
-        super().__init__(backend)
-        self.calls = 0
+
+def test_a_header_stands_for_its_program() -> None:
+    """The processor has an image of the programs, and whoever dispatches one plainly gets what it means."""
+    dispatcher = BackendDispatcher(vyre.backend("cpu"))
+    pack = dispatcher.programs().pack
+    assert pack.entry == ()
+    columns = [np.array(column, np.uint32).tobytes() for column in ([1, 0], [5, 6], [1, 2], [0, 0])]
+    outputs = dispatcher.dispatch(pack, columns, (1,))
+    assert np.frombuffer(outputs[0], np.uint32).tolist() == [5 << 2 | 1, 6 << 2 | 2]
+
+
+OPERATIONS = (
+    "programs", "supports_persistent", "acquire_static", "allocate", "allocate_many", "upload", "upload_many",
+    "run_sequence", "free", "free_many", "release_static", "dispatch",
+)  # fmt: skip
+
+
+class Failing(BackendDispatcher):
+    """Fails at the call with a number, of all that the optimizer makes, also those of the dispatcher to itself.
+
+    Whatever frees fails after it has freed: a failing free must not hide a leak.
+    """
+
+    def __init__(self, backend: vyre.Backend, fail_at: int = -1) -> None:
+        super().__init__(backend, most_retained=0)
+        self.names: list[str] = []
         self.fail_at = fail_at
 
-    def _count(self) -> None:
-        self.calls += 1
-        if self.calls == self.fail_at:
-            raise DispatchFailed("injected.", "stop injecting.")
 
-    def allocate(self, byte_len: int) -> int:
-        self._count()
-        return super().allocate(byte_len)
+def _counted(name: str) -> Any:
+    inner = getattr(BackendDispatcher, name)
 
-    def upload_many(self, uploads: Iterable[tuple[int, Bytes]]) -> None:
-        self._count()
-        super().upload_many(list(uploads))
+    def call(self: Failing, *arguments: Any, **options: Any) -> Any:
+        self.names.append(name)
+        fails = len(self.names) - 1 == self.fail_at
+        if fails and "free" not in name and name != "release_static":
+            raise DispatchFailed(f"injected in {name}.", "stop injecting.")
+        result = inner(self, *arguments, **options)
+        if fails:
+            raise DispatchFailed(f"injected in {name}.", "stop injecting.")
+        return result
 
-    def run_sequence(self, *args: object, **options: object) -> list[bytes]:
-        self._count()
-        return super().run_sequence(*args, **options)  # type: ignore[arg-type]
+    return call
 
 
-def test_whatever_fails_nothing_stays_behind() -> None:
+for _name in OPERATIONS:
+    setattr(Failing, _name, _counted(_name))
+
+
+class FailingPlainly(Failing):
+    """The same without the resident half."""
+
+    def supports_persistent(self) -> bool:
+        return False
+
+    def programs(self) -> ProgramSet:
+        return whole_programs()
+
+
+@pytest.mark.parametrize("kind", [Failing, FailingPlainly])
+def test_whichever_call_fails_nothing_stays_behind_and_that_is_told(kind: type[Failing]) -> None:
+    backend = vyre.backend("cpu")
     program = generate(3).program
-    clean = FailingBackendDispatcher(vyre.backend("cpu"), 0)
+    clean = kind(backend)
     wanted = optimize(program, clean)
-    kept = len(clean._buffers)
-    for call in range(1, clean.calls + 1):
-        dispatcher = FailingBackendDispatcher(vyre.backend("cpu"), call)
-        with pytest.raises(DispatchFailed, match="injected"):
+    asked = {"dispatch"} if kind is FailingPlainly else set(OPERATIONS) - {"dispatch", "upload"}
+    assert set(clean.names) >= asked
+    before = telemetry.snapshot().resident_buffers
+    for call, name in enumerate(clean.names):
+        dispatcher = kind(backend, call)
+        with pytest.raises(DispatchFailed, match=f"injected in {name}"):
             optimize(program, dispatcher)
-        assert len(dispatcher._buffers) <= kept
-        retained = {handle for held in dispatcher._static.values() for handle in held.handles}
-        assert set(dispatcher._buffers) == retained, f"call {call} leaks"
+        assert dispatcher._buffers == {}, f"call {call}, of {name}, leaks"
+        assert telemetry.snapshot().resident_buffers == before
+        assert optimize(program, dispatcher) == wanted
+
+
+def test_whatever_the_backend_fails_at_nothing_stays_behind() -> None:
+    program = generate(3).program
+    clean = RecordingBackend(vyre.backend("cpu"))
+    wanted = optimize(program, BackendDispatcher(clean))
+    before = telemetry.snapshot().resident_buffers
+    calls = [(name, number) for name, count in clean.counts.items() for number in range(count)]
+    assert {name for name, _ in calls} >= {"allocate", "upload_many", "dispatch_resident", "download", "free"}
+    for name, number in calls:
+        dispatcher = BackendDispatcher(RecordingBackend(clean.inner, {(name, number)}), most_retained=0)
+        with pytest.raises(DispatchFailed, match=f"injected failure of {name} number {number}"):
+            optimize(program, dispatcher)
+        assert telemetry.snapshot().resident_buffers == before, f"{name} {number} leaks"
         assert optimize(program, dispatcher) == wanted

@@ -46,6 +46,12 @@ CASES = {
     'async_load(given, rw, 0, 16, "t")\n let e = rw[0]\n async_wait("t")\n let h = rw[0]\n'
     "out[0] = a + 10 * b\n out[1] = c\n out[2] = d\n out[3] = e\n out[4] = h",
     "O15": "let unused = atomic_add(rw, 0, 1)\n let more = atomic_add(rw, 0, 1)",
+    # What one round leaves out lets the next one see more.
+    "a loop that never runs in a list of its own": 'if given[0] == 3 { region "r" { while false {} } }',
+    "a store that nobody comes to": "for k in 0 .. 2 { out[k] = rw[given[0]] * 3 }\n"
+    "for k in 0 .. given[2] { return\n rw[3] = 1 }\n out[2] = rw[given[0]] * 3",
+    "a cell that holds an id": "out[0] = num_wg.x\n let v = num_wg.x\n"
+    "for k in 0 .. 2 { if v == 1 { v = v + k }; out[1] = num_wg.x + v }",
 }
 
 

@@ -6,40 +6,82 @@ content, so optimising the same program again uploads nothing of it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from itertools import count
 from threading import RLock
 from typing import Final, Literal, overload
 
-from vyre.driver.backend import Backend
+from vyre.driver.backend import Backend, ProgramImage
+from vyre.driver.cache import source_state
 from vyre.driver.config import DispatchConfig
 from vyre.driver.resident import ReadRange, ResidentBuffer
 from vyre.driver.sequence import Step
-from vyre.errors import BadInputs
+from vyre.errors import BackendUnavailable, BadInputs
 from vyre.ir.program import Program
-from vyre.optimizer.dispatcher import Bytes, Grid, OptimizerDispatcher, ResidentRange, ResidentStep, StaticBufferSet
-from vyre.optimizer.pipeline import Report, optimize_with
+from vyre.optimizer.dispatcher import (
+    Bytes,
+    Grid,
+    OptimizerDispatcher,
+    ProgramSet,
+    ResidentRange,
+    ResidentStep,
+    StaticBufferSet,
+    whole_programs,
+)
+from vyre.optimizer.pipeline import optimize_with
+from vyre.optimizer.report import Report
+from vyre.optimizer.switches import EVERYTHING, Optimization
 
-_MOST_RETAINED: Final = 64 << 20
-_AS_IT_IS: Final = DispatchConfig(optimize=False)
+_AS_IT_IS: Final = DispatchConfig(optimize=Optimization(program=False, code=False))
 
 
 class BackendDispatcher(OptimizerDispatcher):
-    """Runs the optimizer's programs on a backend."""
+    """Runs the optimizer's programs on a backend; of what never changes, so many bytes stay on its device."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, most_retained: int = 64 << 20) -> None:
         self.backend = backend
+        self._most_retained = most_retained
         self._numbers = count(1)
         self._buffers: dict[int, ResidentBuffer] = {}
         self._static: OrderedDict[bytes, StaticBufferSet] = OrderedDict()
+        self._users: Counter[tuple[int, ...]] = Counter()
         self._retained_bytes = 0
         self._lock = RLock()
+        self._image: ProgramImage | None = None
+        self._programs: ProgramSet | None = None
+
+    def programs(self) -> ProgramSet:
+        """Headers of what the backend has an image of, where it keeps images; the whole programs elsewhere."""
+        if self._programs is None:
+            with self._lock:
+                if self._programs is None:
+                    self._programs = self._made_programs()
+        return self._programs
+
+    def _made_programs(self) -> ProgramSet:
+        def make() -> tuple[Sequence[Program], Sequence[str]]:
+            whole = whole_programs()
+            return (whole.simplify, whole.live, whole.place, whole.pack), whole.rules
+
+        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _AS_IT_IS)
+        if self._image is None:
+            return whole_programs()
+        simplify, live, place, pack = self._image.headers
+        return ProgramSet(simplify, live, place, pack, self._image.notes)
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
         config = _AS_IT_IS if grid is None else _AS_IT_IS.with_changes(grid_override=grid)
-        return [bytes(view) for view in self.backend.compile(program, config).dispatch(list(inputs))]
+        return [bytes(view) for view in self.backend.compile(self._whole(program), config).dispatch(list(inputs))]
+
+    def _is_header(self, program: Program) -> bool:
+        return self._image is not None and any(program is one for one in self._image.headers)
+
+    def _whole(self, program: Program) -> Program:
+        whole: Program = getattr(whole_programs(), program.name) if self._is_header(program) else program
+        return whole
 
     def supports_persistent(self) -> bool:
         return self.backend.capabilities.resident
@@ -64,7 +106,7 @@ class BackendDispatcher(OptimizerDispatcher):
     def upload(self, handle: int, data: Bytes) -> None:
         self.backend.upload(self._buffer(handle), data)
 
-    def upload_many(self, uploads: Sequence[tuple[int, Bytes]]) -> None:  # type: ignore[override]
+    def upload_many(self, uploads: Sequence[tuple[int, Bytes]]) -> None:
         self.backend.upload_many([(self._buffer(handle), 0, data) for handle, data in uploads])
 
     def fill(self, handle: int, length: int, value: int) -> None:
@@ -84,7 +126,7 @@ class BackendDispatcher(OptimizerDispatcher):
 
     def acquire_static(self, domain: str, payloads: Sequence[Bytes]) -> StaticBufferSet:
         size = sum(map(len, payloads))
-        if size > _MOST_RETAINED // 4:
+        if size > self._most_retained // 4:
             return super().acquire_static(domain, payloads)
         digest = blake2b(domain.encode(), digest_size=32)
         for payload in payloads:
@@ -95,29 +137,38 @@ class BackendDispatcher(OptimizerDispatcher):
             known = self._static.get(key)
             if known is not None:
                 self._static.move_to_end(key)
-                return StaticBufferSet(known.handles, cache_hit=True, retained=True)
-            made = super().acquire_static(domain, payloads)
-            self._static[key] = StaticBufferSet(made.handles, cache_hit=False, retained=True)
-            self._retained_bytes += size
-            return self._static[key]
+            else:
+                made = super().acquire_static(domain, payloads)
+                self._static[key] = StaticBufferSet(made.handles, cache_hit=True, retained=True)
+                self._retained_bytes += size
+            held = self._static[key]
+            self._users[held.handles] += 1
+            return held if known is not None else StaticBufferSet(held.handles, cache_hit=False, retained=True)
 
     def release_static(self, buffers: StaticBufferSet) -> None:
-        """Lets go of what was kept longest ago, once too much is kept."""
-        super().release_static(buffers)
+        """Lets go of what was kept longest ago and nobody is using, once too much is kept."""
+        if not buffers.retained:
+            super().release_static(buffers)
+            return
         with self._lock:
-            while self._retained_bytes > _MOST_RETAINED and len(self._static) > 1:
-                _, oldest = self._static.popitem(last=False)
+            self._users[buffers.handles] -= 1
+            idle = [key for key, held in self._static.items() if not self._users[held.handles]]
+            for key in idle:
+                if self._retained_bytes <= self._most_retained:
+                    break
+                oldest = self._static.pop(key)
+                del self._users[oldest.handles]
                 self._retained_bytes -= sum(self._buffer(handle).byte_len for handle in oldest.handles)
                 self.free_many(oldest.handles)
 
     def dispatch_resident(self, step: ResidentStep) -> None:
         self.dispatch_sequence([step])
 
-    def dispatch_sequence(self, steps: Sequence[ResidentStep]) -> None:  # type: ignore[override]
-        self.backend.run_sequence([self._step(step) for step in steps])
+    def dispatch_sequence(self, steps: Sequence[ResidentStep]) -> None:
+        self.run_sequence(steps, [])
 
     def _step(self, step: ResidentStep) -> Step:
-        return Step(step.program, [self._buffer(h) for h in step.handles], step.grid, config=_AS_IT_IS)
+        return Step(self._whole(step.program), [self._buffer(h) for h in step.handles], step.grid, config=_AS_IT_IS)
 
     def run_sequence(
         self,
@@ -131,35 +182,53 @@ class BackendDispatcher(OptimizerDispatcher):
         if staged or uploads:
             self.backend.upload_many([(self._buffer(handle), 0, data) for handle, data in uploads], fills=staged)
         wanted = [ReadRange(self._buffer(one.handle), one.offset, one.length) for one in reads]
-        result = self.backend.run_sequence([self._step(step) for step in steps], reads=wanted)
-        return [bytes(view) for view in result.outputs]
+        image = self._image
+        if image is not None and all(self._is_header(step.program) for step in steps):
+            image.run([(step.program.name, _groups(step), [*map(self._buffer, step.handles)]) for step in steps])
+            views = self.backend.download_many(wanted)
+        else:
+            views = self.backend.run_sequence([self._step(step) for step in steps], reads=wanted).outputs
+        return [bytes(view) for view in views]
 
 
-_dispatchers: dict[int, BackendDispatcher] = {}
+def _groups(step: ResidentStep) -> int:
+    return 1 if step.grid is None else step.grid[0]
 
 
+@cache
 def default_dispatcher() -> OptimizerDispatcher:
-    """The dispatcher of the default backend."""
+    """The processor's, which starts soonest; the default backend's, where the processor's cannot run."""
     from vyre.driver.registry import backend
 
-    chosen = backend()
-    known = _dispatchers.get(id(chosen))
-    if known is None or known.backend is not chosen:
-        known = _dispatchers[id(chosen)] = BackendDispatcher(chosen)
-    return known
+    try:
+        chosen = backend("cpu")
+    except BackendUnavailable:
+        chosen = backend()
+    # Who runs a program has it optimised once, so nothing of it will be asked for again.
+    return BackendDispatcher(chosen, most_retained=0)
 
 
 @overload
 def optimize(
-    program: Program, dispatcher: OptimizerDispatcher | None = ..., report: Literal[False] = ...
+    program: Program,
+    dispatcher: OptimizerDispatcher | None = ...,
+    report: Literal[False] = ...,
+    switches: Optimization = ...,
 ) -> Program: ...
 @overload
 def optimize(
-    program: Program, dispatcher: OptimizerDispatcher | None = ..., *, report: Literal[True]
+    program: Program,
+    dispatcher: OptimizerDispatcher | None = ...,
+    *,
+    report: Literal[True],
+    switches: Optimization = ...,
 ) -> tuple[Program, Report]: ...
 def optimize(
-    program: Program, dispatcher: OptimizerDispatcher | None = None, report: bool = False
+    program: Program,
+    dispatcher: OptimizerDispatcher | None = None,
+    report: bool = False,
+    switches: Optimization = EVERYTHING,
 ) -> Program | tuple[Program, Report]:
     """An equivalent program that does no more, and, if asked for, a report of what was done."""
-    optimised, what = optimize_with(program, dispatcher or default_dispatcher())
+    optimised, what = optimize_with(program, dispatcher or default_dispatcher(), groups=switches.bits)
     return (optimised, what) if report else optimised

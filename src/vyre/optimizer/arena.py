@@ -48,6 +48,12 @@ class Kind(IntEnum):
     JUMP = 20
 
 
+# Values that have a place to be found for them; their codes are next to each other.
+MOVABLE: Final = (Kind.OPERATION, Kind.LEAF, Kind.LOAD)
+# Values that name no rows, or, as cells do, rows that are needed only where they stand.
+USES_NOTHING: Final = (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
+
+
 class Leaf(IntEnum):
     """The values that depend on nothing in the program."""
 
@@ -120,10 +126,13 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
         return len(self.levels) - 1
 
 
-def order_by_level(levels: list[int]) -> tuple[Array, Array, Array]:
-    """The level of each row, the rows that have one (not -1) by level, and where each level begins."""
-    by_row = np.array(levels, np.int64)
-    order = np.argsort(by_row, kind="stable")
+def order_by_level(by_row: Array, heads: Array) -> tuple[Array, Array, Array]:
+    """The level of each row, the rows that have one (not -1) by level, and where each level begins.
+
+    In a level, rows of one operation stand together, so that those who work on them side by side do the same.
+    """
+    order = np.argsort(((heads & 0xFF) << 8 | heads >> 16 & 0xFF).astype(np.uint16), kind="stable")
+    order = order[np.argsort(by_row[order], kind="stable")]
     order = order[np.count_nonzero(by_row < 0) :]
     counts: Any = np.bincount(by_row[order], minlength=1) if len(order) else np.zeros(1, np.int64)
     starts = np.concatenate(([0], np.cumsum(counts)))

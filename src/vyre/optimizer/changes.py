@@ -30,6 +30,9 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
             cls = type(statement)
             if cls is n.Let and not has_atomics:
                 continue
+            if isinstance(statement, n.Store) and not has_atomics:
+                buffers[statement.buffer] = None
+                continue
             if isinstance(statement, n.Assign):
                 names[statement.name] = None
             else:
@@ -65,7 +68,7 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
     return set(names), loops, {decl.name: None for decl in program.buffers if decl.name in written}
 
 
-def visible_at_resumes(entry: n.Body) -> set[int]:
+def visible_at_resumes(program: Program) -> set[int]:
     """The declarations (by identity) that whoever comes back at a resume sees, though he may not have passed them."""
     found: set[int] = set()
 
@@ -80,6 +83,6 @@ def visible_at_resumes(entry: n.Body) -> set[int]:
                 visit(inner, visible)
         del visible[mark:]
 
-    if any(isinstance(statement, n.Resume) for statement in walk.statements(entry)):
-        visit(entry, [])
+    if program.stats().has(n.Resume):
+        visit(program.entry, [])
     return found

@@ -27,11 +27,11 @@ class ResidentStep(msgspec.Struct, frozen=True, eq=False):
 
 
 class ResidentRange(msgspec.Struct, frozen=True):
-    """Bytes of a resident buffer to read."""
+    """Bytes of a resident buffer to read; without a length, all from the offset on."""
 
     handle: int
-    offset: int
-    length: int
+    offset: int = 0
+    length: int | None = None
 
 
 class StaticBufferSet(msgspec.Struct, frozen=True):
@@ -45,8 +45,32 @@ class StaticBufferSet(msgspec.Struct, frozen=True):
     retained: bool
 
 
+class ProgramSet(msgspec.Struct, frozen=True, eq=False):
+    """The optimizer's programs, and the names of its rules in the order in which they count them."""
+
+    simplify: Program
+    live: Program
+    place: Program
+    pack: Program
+    rules: tuple[str, ...]
+
+
+def whole_programs() -> ProgramSet:
+    """The programs with all their statements."""
+    # They are long, and whoever has kept what was compiled of them does without.
+    from vyre.optimizer.kernels import kernels
+    from vyre.optimizer.rewriting import rule_names
+
+    made = kernels()
+    return ProgramSet(made.simplify, made.live, made.place, made.pack, rule_names())
+
+
 class OptimizerDispatcher:
     """What the optimizer asks of whoever runs its programs."""
+
+    def programs(self) -> ProgramSet:
+        """The optimizer's programs; without statements, if this dispatcher knows them by their names."""
+        return whole_programs()
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
         """Runs a program: inputs and outputs are bytes, one for each buffer of that kind, in order of declaration."""
@@ -78,7 +102,7 @@ class OptimizerDispatcher:
         """Copies bytes into a buffer, from its beginning."""
         raise self._lacks("upload to resident buffers")
 
-    def upload_many(self, uploads: Iterable[tuple[int, Bytes]]) -> None:
+    def upload_many(self, uploads: Sequence[tuple[int, Bytes]]) -> None:
         for handle, data in uploads:
             self.upload(handle, data)
 
@@ -94,7 +118,10 @@ class OptimizerDispatcher:
         return [self.read(handle) for handle in handles]
 
     def read_ranges(self, ranges: Sequence[ResidentRange]) -> list[bytes]:
-        """The ranges in the caller's order; each buffer is read once, in the order in which they are first named."""
+        """The ranges in the caller's order; each buffer is read once, in the order in which they are first named.
+
+        A range without a length reaches to the buffer's end.
+        """
         handles = list(dict.fromkeys(one.handle for one in ranges))
         read = self.read_many(handles)
         if len(read) != len(handles):
@@ -105,13 +132,14 @@ class OptimizerDispatcher:
         return [self._part(whole[one.handle], one) for one in ranges]
 
     def _part(self, data: bytes, wanted: ResidentRange) -> bytes:
-        if wanted.offset < 0 or wanted.length < 0 or wanted.offset + wanted.length > len(data):
+        length = len(data) - wanted.offset if wanted.length is None else wanted.length
+        if wanted.offset < 0 or length < 0 or wanted.offset + length > len(data):
             raise BadInputs(
-                f"bytes {wanted.offset} to {wanted.offset + wanted.length} of buffer {wanted.handle}, "
+                f"bytes {wanted.offset} to {wanted.offset + length} of buffer {wanted.handle}, "
                 f"which has {len(data)}, were asked for.",
                 "ask for bytes that the buffer has.",
             )
-        return data[wanted.offset : wanted.offset + wanted.length]
+        return data[wanted.offset : wanted.offset + length]
 
     def free(self, handle: int) -> None:
         raise self._lacks("freeing of resident buffers")
@@ -133,7 +161,7 @@ class OptimizerDispatcher:
         """Buffers with these contents, which nobody will change; ``domain`` keeps different uses apart."""
         handles = self.allocate_many(map(len, payloads))
         try:
-            self.upload_many(zip(handles, payloads, strict=True))
+            self.upload_many(list(zip(handles, payloads, strict=True)))
         except Exception as error:
             self._free_after(handles, error)
             raise
@@ -147,7 +175,7 @@ class OptimizerDispatcher:
         """Runs a program on resident buffers."""
         raise self._lacks("dispatch on resident buffers")
 
-    def dispatch_sequence(self, steps: Iterable[ResidentStep]) -> None:
+    def dispatch_sequence(self, steps: Sequence[ResidentStep]) -> None:
         for step in steps:
             self.dispatch_resident(step)
 

@@ -2,43 +2,31 @@
 
 Beside the rows the walk leaves an outline: the statements as they stand in their lists, with the rows of their
 operands. Declarations of values are not in it, since a value's row is its declaration; what happens at a moment is.
-
-Memory has versions, by writes and by points where invocations meet. What a statement ends the version of, it kills:
-whatever was loaded before and is needed behind it has to be kept in a variable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
+from vyre.ir.nodes import BinOp, Lit, Var
 from vyre.ir.program import Program
-from vyre.optimizer.arena import (
-    COLUMNS,
-    NONE,
-    OPERATION_CODES,
-    Arena,
-    Arm,
-    Kind,
-    Leaf,
-    head,
-    order_by_level,
-)
+from vyre.optimizer.arena import NONE, OPERATION_CODES, TYPE_CODES, TYPES, Arena, Arm, Kind, Leaf, head, type_of
 from vyre.optimizer.changes import SYNCHRONISING, changes_of, visible_at_resumes
+from vyre.optimizer.collecting import collector_paused
+from vyre.optimizer.flow import EPOCH, Flow
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
+from vyre.optimizer.rows import Rows, Scopes
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
-_EPOCH: Final = -1
-_ROW: Final = len(COLUMNS)
 
 _LEAVES: Final = {
     n.InvocationId: Leaf.INVOCATION_ID,
@@ -46,11 +34,15 @@ _LEAVES: Final = {
     n.LocalId: Leaf.LOCAL_ID,
     n.NumWorkgroups: Leaf.NUM_WORKGROUPS,
 }
+# For each operator the heads of its rows, by the code of its operands' type.
 _OPERATORS: Final = {
-    (row.name, dtype): (head(Kind.OPERATION, row.result_type(dtype), OPERATION_CODES[row.name]), row.result_type(dtype))
+    row.name: {
+        TYPE_CODES[dtype]: head(Kind.OPERATION, row.result_type(dtype), OPERATION_CODES[row.name])
+        for dtype in row.types
+    }
     for row in (*BINARY.values(), *UNARY.values())
-    for dtype in row.types
 }
+_LITERALS: Final = {dtype: head(Kind.LITERAL, dtype) for dtype in TYPES}
 _PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
 
@@ -66,16 +58,14 @@ class _Loop(msgspec.Struct, eq=False):
 
 def encode(program: Program) -> tuple[Arena, Outline]:
     """The rows and the outline of a legal program."""
-    return _Encoder(inline_calls(program)).run()
+    with collector_paused():
+        return _Encoder(inline_calls(program)).run()
 
 
 class _Encoder:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.words: list[int] = []
-        self.types: list[DType] = []
-        self.levels: list[int] = []
-        self.count = 0
+        self.rows = Rows()
         self.numbers = {decl.name: number for number, decl in enumerate(program.buffers)}
         self.buffer_types = {decl.name: decl.dtype for decl in program.buffers}
         self.literals: dict[tuple[int, DType], int] = {}
@@ -83,210 +73,147 @@ class _Encoder:
         self.hints: dict[int, str] = {}
         self.names: set[str] = set()
         self.loads: dict[int, list[int]] = {}
-        self.assigned, self.changes, self.written = changes_of(program)
-        self.sticky = visible_at_resumes(program.entry)
-        # The scopes, in preorder.
-        self.parents: list[int] = []
-        self.lasts: list[int] = []
-        self.loop_depths: list[int] = []
-        self.depths: list[int] = []
-        self.scope_controls: list[int] = []
-        self.arms: list[int] = []
-        # What is true where the walk is: variables in scope, contents of cells and memory, and how to undo that.
+        self.assigned, self.changes, written = changes_of(program)
+        self.sticky = visible_at_resumes(program)
+        self.scopes = Scopes()
+        self.depths = self.scopes.depths
+        # Where the walk is, what it sees there, and the lists and loops around.
         self.scope = -1
         self.control = NONE
         self.variables: dict[str, Variable | int] = {}
         self.declared: list[list[str]] = []
-        self.state: dict[Any, Any] = {_EPOCH: 0}
-        self.journal: list[dict[Any, Any]] = []
-        self.event_scopes = [0]
-        self.versions: dict[tuple[str, int, int], int] = {}
-        self.version_scopes: list[int] = []
+        self.flow = Flow(self.numbers, written, self.depths)
+        self._expression = self._make_walk()
         self.loops: list[_Loop] = []
         self.lists: list[Items] = []
+        self.skips = False
         self.assigns: list[dict[Variable, list[int]]] = []
 
     def run(self) -> tuple[Arena, Outline]:
         self.assigns.append({})
         body = self._list(self.program.entry, Arm.ALWAYS, NONE)
-        words = np.array(self.words, np.uint32).reshape(self.count, _ROW)
-        columns = {name: np.ascontiguousarray(words[:, place]) for place, name in enumerate(COLUMNS)}
-        level, order, levels = order_by_level(self.levels)
-        scopes = (self.parents, self.lasts, self.loop_depths, self.scope_controls, self.arms)
-        arena = Arena(self.count, columns, level, order, levels, *(np.array(column, np.uint32) for column in scopes))
-        return arena, Outline(self.program, body, self.names, self.hints, self.loads)
-
-    def _row(
-        self,
-        word: int,
-        dtype: DType,
-        level: int,
-        a0: int = NONE,
-        a1: int = NONE,
-        a2: int = NONE,
-        scope: int = 0,
-        d0: int = NONE,
-        d1: int = NONE,
-    ) -> int:
-        self.words += (word, a0, a1, a2, scope, d0, d1)
-        self.types.append(dtype)
-        self.levels.append(level)
-        self.count += 1
-        return self.count - 1
+        arena = self.rows.arena(self.scopes)
+        return arena, Outline(self.program, body, self.names, self.hints, self.loads, self.skips)
 
     def _statement_row(self, kind: Kind, operands: Sequence[int] = (), flag: int = 0, d1: int = NONE) -> int:
         a0, a1, a2 = (*operands, NONE, NONE, NONE)[:3]
-        return self._row(head(kind, None, flag), DType.BOOL, -1, a0, a1, a2, self.scope, self.control, d1)
+        return self.rows.add(kind | flag << 16, -1, a0, a1, a2, self.scope, self.control, d1)
 
-    def _set_word(self, row: int, column: str, value: int) -> None:
-        self.words[row * _ROW + COLUMNS.index(column)] = value
-
-    # Scopes and the state at a place.
+    def _type(self, row: int) -> DType:
+        return type_of(self.rows.heads[row])
 
     def _open_scope(self, arm: Arm, control: int, *, in_loop: bool) -> int:
-        outer, number = self.scope, len(self.parents)
-        self.parents.append(max(outer, 0))
-        self.lasts.append(number)
-        self.loop_depths.append((self.loop_depths[outer] if outer >= 0 else 0) + in_loop)
-        self.depths.append(self.depths[outer] + 1 if outer >= 0 else 0)
-        self.scope_controls.append(control)
-        self.arms.append(arm)
-        self.scope = number
+        outer, self.scope = self.scope, self.scopes.open(self.scope, arm, control, in_loop=in_loop)
         self.declared.append([])
         return outer
 
     def _close_scope(self, outer: int) -> None:
-        self.lasts[self.scope] = len(self.parents) - 1
-        for name in self.declared.pop():
+        self.scopes.close(self.scope)
+        declared = self.declared.pop()
+        self.names.update(declared)
+        for name in declared:
             del self.variables[name]
         self.scope = outer
 
-    def _set(self, key: Any, value: Any) -> None:
-        if self.journal:
-            self.journal[-1].setdefault(key, self.state.get(key))
-        self.state[key] = value
+    def _make_walk(self) -> Callable[[n.Expr], int]:
+        """The function that gives the row of an expression, whose parts get theirs in order of evaluation."""
+        rows, variables, state, literals = self.rows, self.variables, self.flow.state, self.literals
+        heads, first, second, levels = rows.heads, rows.first, rows.second, rows.levels
 
-    def _begin_path(self) -> None:
-        self.journal.append({})
+        def row_of(node: Any) -> int:
+            # What waits for the operand that is being computed: a binary operation for its left one; with the row of
+            # that for its right one; any other node with the rows of its operands so far.
+            waiting: list[Any] = []
+            while True:
+                while type(node) is BinOp:
+                    waiting.append(node)
+                    node = node.left
+                if type(node) is Var:
+                    row: Any = variables[node.name]
+                    if type(row) is not int:
+                        row = state[row][0]
+                elif type(node) is Lit:
+                    row = self._literal(node)
+                elif operands := walk.operands(node):
+                    waiting.append((node, operands, []))
+                    node = operands[0]
+                    continue
+                else:
+                    row = self._other(node, [])
+                while waiting:
+                    top = waiting.pop()
+                    if type(top) is BinOp:
+                        node, left = top.right, row
+                        if type(node) is Var:
+                            row = variables[node.name]
+                            if type(row) is not int:
+                                row = state[row][0]
+                        elif type(node) is Lit:
+                            row = literals.get((node.bits, node.dtype))
+                            if row is None:
+                                row = self._literal(node)
+                        else:
+                            waiting.append((top, left))
+                            break
+                    elif len(top) == 2:
+                        top, left = top
+                    else:
+                        other, operands, given = top
+                        given.append(row)
+                        if len(given) < len(operands):
+                            waiting.append(top)
+                            node = operands[len(given)]
+                            break
+                        row = self._other(other, given)
+                        continue
+                    below, beside = levels[left], levels[row]
+                    levels.append(below + 1 if below > beside else beside + 1)
+                    first.append(left)
+                    second.append(row)
+                    row = len(heads)
+                    heads.append(_OPERATORS[top.op][heads[left] >> 8 & 0xFF])
+                else:
+                    assert type(row) is int
+                    return row
 
-    def _end_path(self) -> dict[Any, Any]:
-        """Undoes a path; what it changed, as it was at its end."""
-        before = self.journal.pop()
-        changed = {key: self.state[key] for key in before}
-        for key, old in before.items():
-            if old is None:
-                del self.state[key]
-            else:
-                self.state[key] = old
-        return changed
+        return row_of
 
-    def _event(self) -> int:
-        self.event_scopes.append(self.scope)
-        return len(self.event_scopes) - 1
-
-    # Memory.
-
-    def _version(self, buffer: str) -> int:
-        changes = buffer in self.written
-        key = (buffer, self.state.get(buffer, 0), self.state[_EPOCH]) if changes else (buffer, 0, 0)
-        version = self.versions.get(key)
-        if version is None:
-            version = self.versions[key] = len(self.version_scopes)
-            scopes = self.event_scopes[key[1]], self.event_scopes[key[2]]
-            self.version_scopes.append(max(scopes, key=self.depths.__getitem__))
-        return version
-
-    def _ended(self, changing: Sequence[Any]) -> list[int]:
-        """The versions, of those that somebody loads, that end when this memory changes; by order of declaration."""
-        buffers = self.written if _EPOCH in changing else sorted(changing, key=self.numbers.__getitem__)
-        keys = ((buffer, self.state.get(buffer, 0), self.state[_EPOCH]) for buffer in buffers)
-        return [version for key in keys if (version := self.versions.get(key)) is not None]
-
-    def _touch(self, buffers: Iterable[str], *, synchronises: bool) -> list[int]:
-        """Memory changes here; the versions that end."""
-        changing = (_EPOCH,) if synchronises else tuple(buffers)
-        ended = self._ended(changing)
-        self._change(changing)
-        return ended
-
-    def _change(self, memory: Iterable[Any]) -> None:
-        for key in memory:
-            self._set(key, self._event())
-
-    # Expressions.
-
-    def _expression(self, root: n.Expr) -> int:
-        stack: list[int] = []
-        types, levels, words = self.types, self.levels, self.words
-        order: list[Any] = walk.postorder(root)
-        variables = self.variables
-        for node in order:
-            cls = type(node)
-            if cls is n.Var:
-                value = variables[node.name]
-                stack.append(value if type(value) is int else self.state[value][0])
-            elif cls is n.BinOp:
-                right = stack.pop()
-                left = stack[-1]
-                word, dtype = _OPERATORS[node.op, types[left]]
-                below, beside = levels[left], levels[right]
-                words += (word, left, right, NONE, 0, NONE, NONE)
-                types.append(dtype)
-                levels.append((below if below > beside else beside) + 1)
-                stack[-1] = self.count
-                self.count += 1
-            elif cls is n.Lit:
-                stack.append(self._literal(node.bits, node.dtype))
-            elif cls is n.Load:
-                stack[-1] = self._load(node.buffer, stack[-1])
-            elif cls is n.UnOp:
-                operand = stack[-1]
-                word, dtype = _OPERATORS[node.op, types[operand]]
-                stack[-1] = self._row(word, dtype, levels[operand] + 1, operand)
-            else:
-                operands = walk.operands(node)
-                given = stack[len(stack) - len(operands) :]
-                if operands:
-                    del stack[-len(operands) :]
-                stack.append(self._other(node, given))
-        return stack[0]
-
-    def _literal(self, bits: int, dtype: DType) -> int:
-        row = self.literals.get((bits, dtype))
+    def _literal(self, node: n.Lit) -> int:
+        row = self.literals.get((node.bits, node.dtype))
         if row is None:
-            word = head(Kind.LITERAL, dtype)
-            row = self.literals[bits, dtype] = self._row(word, dtype, 0, bits & NONE, bits >> 32)
+            row = self.rows.add(_LITERALS[node.dtype], 0, node.bits & NONE, node.bits >> 32)
+            self.literals[node.bits, node.dtype] = row
         return row
 
     def _leaf(self, leaf: Leaf, what: int) -> int:
         row = self.leaves.get((leaf, what))
         if row is None:
-            row = self.leaves[leaf, what] = self._row(head(Kind.LEAF, DType.U32, leaf), DType.U32, 0, what)
+            row = self.leaves[leaf, what] = self.rows.add(head(Kind.LEAF, DType.U32, leaf), 0, what)
         return row
 
     def _load(self, buffer: str, index: int) -> int:
-        version = self._version(buffer)
-        dtype = self.buffer_types[buffer]
-        number = self.numbers[buffer]
-        scope = self.version_scopes[version]
-        row = self._row(head(Kind.LOAD, dtype), dtype, self.levels[index] + 1, index, version, number, scope)
+        version = self.flow.version(buffer)
+        word, level = head(Kind.LOAD, self.buffer_types[buffer]), self.rows.levels[index] + 1
+        scope = self.flow.version_scopes[version]
+        row = self.rows.add(word, level, index, version, a2=self.numbers[buffer], scope=scope)
         self.loads.setdefault(version, []).append(row)
         return row
 
     def _other(self, node: n.Expr, given: list[int]) -> int:
-        level = 1 + max((self.levels[row] for row in given), default=0)
         match node:
+            case n.Load(buffer):
+                return self._load(buffer, given[0])
+            case n.UnOp(op):
+                level = self.rows.levels[given[0]] + 1
+                return self.rows.add(_OPERATORS[op][self.rows.heads[given[0]] >> 8 & 0xFF], level, given[0])
             case n.Select():
-                dtype = self.types[given[1]]
-                return self._operation("select", dtype, level, given)
+                return self._operation("select", self._type(given[1]), given)
             case n.Cast(target):
-                if self.types[given[0]] is target:
-                    return given[0]
-                return self._operation("cast", target, level, given)
+                return given[0] if self._type(given[0]) is target else self._operation("cast", target, given)
             case n.Bitcast(target):
-                return self._operation("bitcast", target, level, given)
+                return self._operation("bitcast", target, given)
             case n.Fma():
-                return self._operation("fma", self.types[given[0]], level, given)
+                return self._operation("fma", self._type(given[0]), given)
             case n.BufLen(buffer):
                 return self._leaf(Leaf.LENGTH, self.numbers[buffer])
             case n.SubgroupLocalId():
@@ -295,29 +222,35 @@ class _Encoder:
                 return self._leaf(Leaf.SUBGROUP_SIZE, 0)
             case n.InvocationId() | n.WorkgroupId() | n.LocalId() | n.NumWorkgroups():
                 return self._leaf(_LEAVES[type(node)], node.axis)
-        return self._pinned(node, given, level)
+        return self._pinned(node, given)
 
-    def _operation(self, name: str, dtype: DType, level: int, given: list[int]) -> int:
-        return self._row(head(Kind.OPERATION, dtype, OPERATION_CODES[name]), dtype, level, *given)
+    def _above(self, rows: Iterable[int]) -> int:
+        """The level of a row with these operands."""
+        return 1 + max((self.rows.levels[row] for row in rows if row != NONE), default=0)
 
-    def _pinned(self, node: n.Expr, given: list[int], level: int) -> int:
+    def _operation(self, name: str, dtype: DType, given: list[int]) -> int:
+        word = head(Kind.OPERATION, dtype, OPERATION_CODES[name])
+        return self.rows.add(word, self._above(given), *given)
+
+    def _pinned(self, node: n.Expr, given: list[int]) -> int:
         match node:
             case n.Atomic():
                 dtype = self.buffer_types[node.buffer]
             case n.SubgroupBallot():
                 dtype = DType.U32
             case n.SubgroupShuffle() | n.SubgroupReduce():
-                dtype = self.types[given[0]]
+                dtype = self._type(given[0])
             case _:
                 raise TypeError(f"{type(node).__name__} has no row")
         a0, a1, a2 = (*given, NONE, NONE, NONE)[:3]
-        row = self._row(head(Kind.PINNED, dtype), dtype, level, a0, a1, a2, self.scope, self.control)
+        word, level = head(Kind.PINNED, dtype), self._above(given)
+        row = self.rows.add(word, level, a0, a1, a2=a2, scope=self.scope, d0=self.control)
         kills: list[int] = []
-        has_effect = isinstance(node, n.Atomic)
         if isinstance(node, n.Atomic):
             self._statement_row(Kind.EFFECT, (row,))
-            kills = self._touch((node.buffer,), synchronises=node.order is not n.MemoryOrder.RELAXED)
-        self.lists[-1].items.append(Pinned(node, row, tuple(given), kills, has_effect))
+            synchronises = node.order is not n.MemoryOrder.RELAXED
+            kills = self.flow.touch((node.buffer,), self.scope, synchronises=synchronises)
+        self.lists[-1].items.append(Pinned(node, row, tuple(given), kills, isinstance(node, n.Atomic)))
         return row
 
     # Statements.
@@ -333,17 +266,29 @@ class _Encoder:
     def _statements(self, body: n.Body) -> Items:
         items = Items(self.scope, [])
         self.lists.append(items)
+        declared, variables, hints, row_of = self.declared[-1], self.variables, self.hints, self._expression
+        assigned, sticky = self.assigned, self.sticky
         for statement in body:
+            if type(statement) is n.Let:
+                name, row = statement.name, row_of(statement.value)
+                declared.append(name)
+                if name in assigned or id(statement) in sticky:
+                    self._declare(name, row, sticky=id(statement) in sticky)
+                else:
+                    variables[name] = row
+                    hints.setdefault(row, name)
+                continue
             self._statement(statement)
             if not items.falls:
+                self.skips |= statement is not body[-1]
                 break
         self.lists.pop()
         return items
 
     def _statement(self, statement: n.Stmt) -> None:
         match statement:
-            case n.Let(name, value):
-                self._let(name, self._expression(value), sticky=id(statement) in self.sticky)
+            case n.Store():
+                self._effect(statement)
             case n.Assign(name, value):
                 variable = self.variables[name]
                 assert isinstance(variable, Variable)  # loop variables and values that nobody assigns are not
@@ -368,26 +313,21 @@ class _Encoder:
                 self._effect(statement)
 
     def _effect(self, statement: n.Stmt) -> None:
-        operands = tuple(self._expression(root) for root in walk.operands(statement))
+        operands = tuple(map(self._expression, walk.operands(statement)))
         row = self._statement_row(Kind.EFFECT, operands)
         # A transfer writes when somebody waits for it.
         written = () if isinstance(statement, (n.AsyncLoad, n.AsyncStore)) else buffers_written(statement)
-        kills = self._touch(written, synchronises=isinstance(statement, SYNCHRONISING))
+        kills = self.flow.touch(written, self.scope, synchronises=isinstance(statement, SYNCHRONISING))
         self.lists[-1].items.append(Effect(statement, row, operands, kills))
         if isinstance(statement, n.Resume):
             for variable in list(self.variables.values()):
                 if isinstance(variable, Variable):
                     self._bind_cell(variable)
 
-    def _let(self, name: str, row: int, *, sticky: bool) -> None:
-        self.declared[-1].append(name)
-        self.names.add(name)
-        if not sticky and name not in self.assigned:
-            self.variables[name] = row
-            self.hints.setdefault(row, name)
-            return
+    def _declare(self, name: str, row: int, *, sticky: bool) -> None:
+        """A variable that is more than a value: it is assigned, or those who come back at a resume see it."""
         declaration = self._statement_row(Kind.DECLARATION, (), STICKY if sticky else 0)
-        variable = Variable(name, self.types[row], self.depths[self.scope], declaration, sticky)
+        variable = Variable(name, self._type(row), self.depths[self.scope], declaration, sticky)
         self.variables[name] = variable
         self._assign(variable, row, declares=True)
 
@@ -397,27 +337,26 @@ class _Encoder:
         self.lists[-1].items.append(Assigned(variable, row, value, declares))
         if not declares:
             self.assigns[-1].setdefault(variable, []).append(row)
-        self._set(variable, (value, row))
+        self.flow.set(variable, (value, row))
 
     def _bind_cell(self, variable: Variable) -> None:
-        row = self._row(head(Kind.CELL, variable.dtype), variable.dtype, 0, scope=self.scope)
+        row = self.rows.add(head(Kind.CELL, variable.dtype), 0, scope=self.scope)
         self.lists[-1].items.append(Bound(variable, row))
-        self._set(variable, (row, row))
+        self.flow.set(variable, (row, row))
 
     def _join(self, kind: Kind, variable: Variable, first: tuple[int, int], second: tuple[int, int], *more: int) -> int:
         """A row for a cell where paths meet, each of which brings a value and its definition."""
         a0, d0 = first
         a1, d1 = second
-        operands = (a0, a1, *more)
-        level = 1 + max(self.levels[row] for row in operands if row != NONE)
         a2 = more[0] if more else NONE
-        return self._row(head(kind, variable.dtype), variable.dtype, level, a0, a1, a2, self.scope, d0, d1)
+        word, level = head(kind, variable.dtype), self._above((a0, a1, a2))
+        return self.rows.add(word, level, a0, a1, a2=a2, scope=self.scope, d0=d0, d1=d1)
 
     def _control(
         self, statement: n.Stmt, row: int, operands: tuple[int, ...], lists: list[Items], changed: Iterable[Any]
     ) -> Control:
         """Puts a statement with lists into the outline, before the memory that it changes is taken for changed."""
-        kills = self._ended([key for key in changed if not isinstance(key, Variable)])
+        kills = self.flow.ended([key for key in changed if not isinstance(key, Variable)])
         inside = self.assigns.pop()
         outside = {v: rows for v, rows in inside.items() if v.depth <= self.depths[self.scope]}
         for variable, rows in outside.items():
@@ -428,14 +367,14 @@ class _Encoder:
 
     def _behind(self, control: Control, variable: Variable, row: int) -> None:
         control.joins.append(Bound(variable, row))
-        self._set(variable, (row, row))
+        self.flow.set(variable, (row, row))
 
     def _block(self, statement: n.Stmt, body: n.Body) -> None:
         row = self._statement_row(Kind.CONTROL)
         self.assigns.append({})
-        self._begin_path()
+        self.flow.begin_path()
         items = self._list(body, Arm.ALWAYS, row)
-        self._meet(self._control(statement, row, (), [items], (end := self._end_path())), [items], [end])
+        self._meet(self._control(statement, row, (), [items], (end := self.flow.end_path())), [items], [end])
 
     def _meet(self, control: Control, lists: list[Items], ends: list[dict[Any, Any]], *condition: int) -> None:
         """Where the lists of a statement end, cells and memory hold what they do at the ends that are reached."""
@@ -444,9 +383,9 @@ class _Encoder:
             self.lists[-1].falls = False
         for key in dict.fromkeys(key for end in falling for key in end):
             if not isinstance(key, Variable):
-                self._change((key,))
+                self.flow.change((key,), self.scope)
             elif key.depth <= self.depths[self.scope]:
-                ways = [end.get(key, self.state[key]) for end in falling]
+                ways = [end.get(key, self.flow.state[key]) for end in falling]
                 if len(ways) == 2:
                     self._behind(control, key, self._join(Kind.PHI, key, ways[0], ways[1], *condition))
                 else:
@@ -458,9 +397,9 @@ class _Encoder:
         lists: list[Items] = []
         ends: list[dict[Any, Any]] = []
         for arm, body in ((Arm.IF_TRUE, then), (Arm.IF_FALSE, otherwise)):
-            self._begin_path()
+            self.flow.begin_path()
             lists.append(self._list(body, arm, row))
-            ends.append(self._end_path())
+            ends.append(self.flow.end_path())
         changed = dict.fromkeys(key for end in ends for key in end)
         self._meet(self._control(statement, row, (condition,), lists, changed), lists, ends, condition)
 
@@ -468,22 +407,22 @@ class _Encoder:
         row = self._statement_row(Kind.CONTROL, bounds, flag=int(isinstance(statement, n.While)))
         names, buffers, synchronises = self.changes[id(statement)]
         changing = [v for name in names if isinstance(v := self.variables.get(name), Variable)]
-        touched: list[Any] = [*buffers, *([_EPOCH] if synchronises else [])]
+        touched: list[Any] = [*buffers, *([EPOCH] if synchronises else [])]
         self.assigns.append({})
-        self._begin_path()
+        self.flow.begin_path()
         loop = _Loop(row, changing, [], [])
         self.loops.append(loop)
         heads, counter, operands, items = self._body(statement, row, bounds, changing, touched)
         self.loops.pop()
         if items.falls:
-            loop.continues.append([self.state[v] for v in changing])
+            loop.continues.append([self.flow.state[v] for v in changing])
         for place, (variable, loop_row) in enumerate(heads):
             self._close_loop_row(variable, loop_row, [values[place] for values in loop.continues], items.scope)
-        self._end_path()
+        self.flow.end_path()
         control = self._control(statement, row, operands, [items], touched)
         control.heads = [Bound(variable, loop_row) for variable, loop_row in heads]
         control.counter = counter
-        self._change(touched)
+        self.flow.change(touched, self.scope)
         for place, (variable, loop_row) in enumerate(heads):
             joined = self._join(Kind.JOIN, variable, (loop_row, loop_row), (NONE, NONE))
             for values in loop.breaks:
@@ -507,7 +446,7 @@ class _Encoder:
         match statement:
             case n.Loop(var, body=body):
                 outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True)
-                counter = self._row(head(Kind.LOOP_VARIABLE, DType.U32), DType.U32, 0, scope=self.scope)
+                counter = self.rows.add(head(Kind.LOOP_VARIABLE, DType.U32), 0, scope=self.scope)
                 self.variables[var] = counter
                 self.declared[-1].append(var)
                 heads = self._loop_heads(changing, touched)
@@ -516,8 +455,8 @@ class _Encoder:
                 outer = self._open_scope(Arm.ALWAYS, NONE, in_loop=True)
                 heads = self._loop_heads(changing, touched)
                 operands = (self._expression(condition),)
-                self._set_word(row, "a0", operands[0])
-                self._set_word(row, "scope", self.scope)
+                self.rows.first[row] = operands[0]
+                self.rows.rare["scope"][row] = self.scope
                 items = self._list(body, Arm.IF_TRUE, row)
         self._close_scope(outer)
         self.control = outer_control
@@ -525,12 +464,12 @@ class _Encoder:
 
     def _loop_heads(self, changing: list[Variable], touched: list[Any]) -> list[tuple[Variable, int]]:
         """At the head of a loop, cells and memory that it changes hold something else in every pass."""
-        self._change(touched)
+        self.flow.change(touched, self.scope)
         heads: list[tuple[Variable, int]] = []
         for variable in changing:
-            loop_row = self._join(Kind.LOOP, variable, self.state[variable], (NONE, NONE))
+            loop_row = self._join(Kind.LOOP, variable, self.flow.state[variable], (NONE, NONE))
             heads.append((variable, loop_row))
-            self._set(variable, (loop_row, loop_row))
+            self.flow.set(variable, (loop_row, loop_row))
         return heads
 
     def _close_loop_row(self, variable: Variable, row: int, ways: list[tuple[int, int]], scope: int) -> None:
@@ -542,8 +481,8 @@ class _Encoder:
         for way in ways[1:]:
             value = definition = self._join(Kind.JOIN, variable, (value, definition), way)
         self.scope = outer
-        self._set_word(row, "a1", value)
-        self._set_word(row, "d1", definition)
+        self.rows.second[row] = value
+        self.rows.rare["d1"][row] = definition
 
     def _jump(self, statement: n.Stmt) -> None:
         items = self.lists[-1]
@@ -554,7 +493,7 @@ class _Encoder:
         loop = self.loops[-1]
         row = self._statement_row(Kind.JUMP, (), 0, loop.last_jump)
         loop.last_jump = row
-        self._set_word(loop.row, "d1", row)
+        self.rows.rare["d1"][loop.row] = row
         ways = loop.breaks if isinstance(statement, n.Break) else loop.continues
-        ways.append([self.state[v] for v in loop.changing])
+        ways.append([self.flow.state[v] for v in loop.changing])
         items.items.append(Jump(statement, row))

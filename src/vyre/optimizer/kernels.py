@@ -18,10 +18,9 @@ import msgspec
 
 from vyre.ir import nodes as n
 from vyre.ir import walk
-from vyre.ir.parser import parse
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, OPERATIONS, Arm, Kind
-from vyre.optimizer.rewriting import rewriting
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, USES_NOTHING, Arm, Kind
+from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
 
 WORKGROUP: Final = 64
@@ -89,6 +88,7 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
   let rows = params[1]
   let table_mask = params[2]
   let level_count = params[3]
+  let shares = (params[0] & {PASSES["share"]}) != 0
   let sweep = 0
   while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
     grid_sync
@@ -181,7 +181,7 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
         let word = head[row]
         let kind = word & 255
         let is_sought = (kind == {Kind.OPERATION.value}) | (kind == {Kind.LOAD.value}) | (kind == {Kind.PHI.value})
-        if is_sought & (link[row] == row) {{
+        if shares & is_sought & (link[row] == row) {{
           let x = a0[row]
           let y = a1[row]
           let z = a2[row]
@@ -296,11 +296,8 @@ def _follow(needed: str) -> str:
         }}"""
 
 
-_USES_NOTHING: Final = (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
-
-
 def _uses_something(kind: str) -> str:
-    bits = sum(1 << kind.value for kind in _USES_NOTHING)
+    bits = sum(1 << kind.value for kind in USES_NOTHING)
     return f"(({bits} >> {kind} & 1) == 0)"
 
 
@@ -321,6 +318,7 @@ program live(workgroup {WORKGROUP}) {{{_COLUMNS}
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
+  let keeps = (params[0] & {PASSES["dead"]}) == 0
   if me == 0 {{ tail[0] = 0 }}
   let k = me
   while k < 2 * rows {{
@@ -332,7 +330,7 @@ program live(workgroup {WORKGROUP}) {{{_COLUMNS}
   while k < rows {{
     let word = head[k]
     let kind = word & 255
-    if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & (word >> 16 != 0)) {{
+    if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & ((word >> 16 != 0) | keeps)) {{
       {_runs("scope[k]", "running")}
       if running {{
         let unused = atomic_store(live, k, 1)
@@ -445,6 +443,7 @@ program place(workgroup {WORKGROUP}) {{{_COLUMNS}
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let level_count = params[3]
+  let moves = (params[0] & {PASSES["motion"]}) != 0
   let k = me
   while k < 2 * rows {{
     place[k] = {NONE}
@@ -473,12 +472,12 @@ program place(workgroup {WORKGROUP}) {{{_COLUMNS}
         if kind == {Kind.PINNED.value} {{
           let stands = scope[row]
           {_uses_of("row", "kind", "stands").replace("turn", "part")}
-        }} else if (kind >= {Kind.OPERATION.value}) & (kind <= {Kind.LOAD.value}) {{
+        }} else if (kind >= {MOVABLE[0].value}) & (kind <= {MOVABLE[-1].value}) {{
           let inner = place[row]
           if inner != {NONE} {{
             let chosen = inner
             let outermost = early[row]
-            while inner != outermost {{
+            while moves & (inner != outermost) {{
               inner = scope_parent[inner]
               if scope_loops[inner] < scope_loops[chosen] {{ chosen = inner }}
             }}
@@ -522,6 +521,10 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
 @cache
 def kernels() -> Kernels:
     """The programs, made once."""
+    # A process that has their code does without all of this.
+    from vyre.ir.parser import parse
+    from vyre.optimizer.rewriting import rewriting
+
     simplify = parse(_SIMPLIFY)
     body = rewriting()
 

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
-from vyre.optimizer.arena import NONE, OPERATIONS, Arena, Arm, Kind, head, kind_of, operation_of, type_of
+from vyre.optimizer.arena import (
+    COLUMNS,
+    MOVABLE,
+    NONE,
+    OPERATIONS,
+    USES_NOTHING,
+    Arena,
+    Arm,
+    Kind,
+    head,
+    kind_of,
+    operation_of,
+    type_of,
+)
 from vyre.optimizer.encode import STICKY
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import MOST_STEPS, MOST_SWEEPS
 from vyre.optimizer.patterns import BECOME_LITERAL, FORWARD, Columns, find_action
 from vyre.optimizer.rules import BY_OPERATION, GROUPS, TABLE
+from vyre.optimizer.switches import EVERYTHING, Optimization
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
 
-_CELLS: Final = (Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
 
-
-def analyse(arena: Arena, groups: frozenset[str] = frozenset(GROUPS)) -> Findings:
-    """What the kernels find in an arena, with these groups of rules."""
-    return _Oracle(arena, groups).run()
+def analyse(arena: Arena, switches: Optimization = EVERYTHING) -> Findings:
+    """What the kernels find in an arena, with these switches."""
+    return _Oracle(arena, switches.off).run()
 
 
 class _Oracle:
-    def __init__(self, arena: Arena, groups: frozenset[str]) -> None:
+    def __init__(self, arena: Arena, off: frozenset[str]) -> None:
         self.arena = arena
-        self.groups = groups
-        names = ("head", "a0", "a1", "a2", "scope", "d0", "d1")
+        self.off = off
+        self.groups = frozenset(GROUPS) - off
         # Behind each row there is room for a literal.
-        columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in names]
+        columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in COLUMNS]
         self.head, self.a0, self.a1, self.a2, self.scope, self.d0, self.d1 = columns
         scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_control, arena.scope_arm
         lists: list[list[int]] = [column.tolist() for column in scopes]
@@ -71,6 +82,8 @@ class _Oracle:
     def _sweep_level(self, rows: list[int]) -> None:
         for row in rows:
             self._simplify(row)
+        if "share" in self.off:
+            return
         keys = {
             row: self._key(row) for row in rows if self.canon[row] == row and kind_of(self.head[row]) != Kind.LITERAL
         }
@@ -189,7 +202,7 @@ class _Oracle:
         self.a0[row], self.a1[row], self.a2[row] = bits & NONE, bits >> 32, NONE
 
     def _fold(self, row: int, word: int, args: list[int]) -> bool:
-        if any(kind_of(self.head[x]) != Kind.LITERAL for x in args):
+        if "fold" in self.off or any(kind_of(self.head[x]) != Kind.LITERAL for x in args):
             return False
         name = OPERATIONS[operation_of(word)]
         types = [type_of(self.head[x]) for x in args]
@@ -236,7 +249,7 @@ class _Oracle:
         for row in range(self.arena.rows):
             word = self.head[row]
             kind = kind_of(word)
-            flagged = kind in (Kind.ASSIGN, Kind.DECLARATION, Kind.CONTROL) and operation_of(word) == STICKY
+            flagged = kind > Kind.EFFECT and (operation_of(word) == STICKY or "dead" in self.off)
             if (kind == Kind.EFFECT or flagged) and self._runs(self.scope[row]):
                 self.live[row] = 1
                 pending.append(row)
@@ -251,7 +264,7 @@ class _Oracle:
     def _uses(self, row: int) -> list[int]:
         """The values that a row computes with or does something with."""
         kind = kind_of(self.head[row])
-        if kind in (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, *_CELLS):
+        if kind in USES_NOTHING:
             return []
         if kind == Kind.LOAD:
             return [self._resolve(self.a0[row])]
@@ -278,12 +291,12 @@ class _Oracle:
             if not self.live[row] or self.canon[row] != row:
                 continue
             kind = kind_of(self.head[row])
-            if kind in (Kind.OPERATION, Kind.LOAD, Kind.LEAF):
+            if kind in MOVABLE:
                 early, scope = self.early[row], self.place[row]
                 if scope == NONE:
                     continue
                 chosen = scope
-                while scope != early:
+                while scope != early and "motion" not in self.off:
                     scope = self.parent[scope]
                     if self.loops[scope] < self.loops[chosen]:
                         chosen = scope

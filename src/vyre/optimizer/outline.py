@@ -91,10 +91,14 @@ class Jump(msgspec.Struct, eq=False):
 
 
 class Outline(msgspec.Struct, frozen=True, eq=False):
-    """What the rows leave out: the program itself, its statements, names for values, and loads by memory version."""
+    """What the rows leave out: the program itself, its statements, names for values, and loads by memory version.
+
+    ``skips`` says that statements which nobody comes to were left out.
+    """
 
     program: Program
     body: Items
     names: set[str]
     hints: dict[int, str]
     loads: dict[int, list[int]]
+    skips: bool = False

@@ -6,98 +6,109 @@ one by one, and the result is the same program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from time import perf_counter
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 
 from vyre.checker import check
 from vyre.errors import DispatchFailed
+from vyre.ir import walk
 from vyre.ir.binding import Array
+from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena
 from vyre.optimizer.decode import decode
-from vyre.optimizer.dispatcher import OptimizerDispatcher, ResidentRange, ResidentStep
+from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP, kernels
-from vyre.optimizer.rewriting import rule_names
+from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP
+from vyre.optimizer.report import Report as Report
+from vyre.optimizer.report import Stage as Stage
+from vyre.optimizer.switches import EVERY_BIT
 
-ALL_GROUPS: Final = NONE
+Made = TypeVar("Made")
+Steps = list[tuple[Program, int]]
+
+ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
 _MOST_WORKGROUPS: Final = 64
 _READ: Final = ("canon", "head", "a0", "a1", "a2", "packed", "fired")
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """One stage of a round and how long it took."""
-
-    name: str
-    seconds: float
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What an optimisation did: rows before and after, how often each rule fired, rounds, stages, synchronisations."""
-
-    rows_before: int
-    rows_after: int
-    fired: dict[str, int]
-    rounds: int
-    sweeps: int
-    stages: tuple[Stage, ...]
-    synchronisations: int
-
-
 def optimize_with(
-    program: Program, dispatcher: OptimizerDispatcher, *, groups: int = ALL_GROUPS, checked: bool = False
+    program: Program,
+    dispatcher: OptimizerDispatcher,
+    *,
+    groups: int = ALL_GROUPS,
+    checked: bool = False,
+    on_stage: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Program, Report]:
-    """An equivalent program that does no more, and what was done. ``groups`` are the bits of the rule groups to use."""
+    """An equivalent program that does no more, and what was done.
+
+    ``groups`` are the bits of what to use (``Optimization.bits``). Limits and everything else that makes a program
+    illegal are found before anything runs, unless the program is ``checked``. ``on_stage`` is told of each stage, from
+    when to when in nanoseconds.
+    """
     if not checked:
         check(program).raise_if_invalid()
     stages: list[Stage] = []
     fired: dict[str, int] = {}
-    rows_before = rows_after = sweeps = rounds = synchronisations = 0
+    rows_before = rows_after = sweeps = rounds = hits = 0
+
+    def timed(name: str, run: Callable[..., Made], *arguments: Any) -> Made:
+        start = perf_counter_ns()
+        made = run(*arguments)
+        stop = perf_counter_ns()
+        stages.append(Stage(name, (stop - start) / 1e9))
+        if on_stage is not None:
+            on_stage(name, start, stop)
+        return made
+
     goes_on = True
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
-        start = perf_counter()
-        arena, outline = encode(program)
-        encoded = perf_counter()
-        findings = find(arena, dispatcher, groups)
-        found = perf_counter()
-        program, goes_on = decode(arena, outline, findings)
-        end = perf_counter()
-        stages += [Stage("encode", encoded - start), Stage("kernels", found - encoded), Stage("decode", end - found)]
+        arena, outline = timed("encode", encode, program)
+        findings, was_hit = timed("kernels", _find, arena, dispatcher, groups)
+        better, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
-        rows_before = rows_before or arena.rows
-        rows_after, sweeps = live, sweeps + findings.sweeps
-        synchronisations += 1
+        sweeps, hits = sweeps + findings.sweeps, hits + was_hit
         for name, count in findings.fired.items():
             fired[name] = fired.get(name, 0) + count
-    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), synchronisations)
+        # What a round found is not taken if there is more of it; and a program at the limit has no room for names.
+        rows_before = rows_before or arena.rows
+        if live > rows_before or sum(1 for _ in walk.statements(better.entry)) > MAX_STATEMENTS:
+            break
+        program, rows_after = better, live
+    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), rounds, hits)
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
     """What the kernels find in an arena."""
-    memory = _memory(arena, groups)
+    return _find(arena, dispatcher, groups)[0]
+
+
+def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool]:
+    """The same, and whether what never changes of the arena was on the device already."""
+    programs = dispatcher.programs()
+    memory, steps = _memory(arena, groups, len(programs.rules)), _steps(arena, programs)
+    was_hit = False
     if dispatcher.supports_persistent():
-        read = _run_resident(arena, dispatcher, memory)
+        read, was_hit = _run_resident(arena, dispatcher, memory, steps)
     else:
-        read = _run_each(arena, dispatcher, memory)
+        read = _run_each(dispatcher, memory, steps)
     packed = read["packed"]
     place = packed >> 2
     place[place == PACKED_NOWHERE] = NONE
     live, uses = packed & 1, 1 + (packed >> 1 & 1)
     counts = read["fired"].tolist()
-    fired = {name: count for name, count in zip(rule_names(), counts[1:], strict=True) if count}
-    return Findings(
-        read["canon"], read["head"], read["a0"], read["a1"], read["a2"], live, place, uses, fired, counts[0]
-    )
+    fired = {name: count for name, count in zip(programs.rules, counts[1:], strict=True) if count}
+    canon, head, a0, a1, a2 = (read[name] for name in ("canon", "head", "a0", "a1", "a2"))
+    return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit
 
 
-def _memory(arena: Arena, groups: int) -> dict[str, Array]:
+def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
     """Every buffer of the kernels as it is at first; behind each row there is room for a literal."""
     rows = arena.rows
     slots = 1 << max(4, (2 * rows).bit_length())
@@ -113,21 +124,20 @@ def _memory(arena: Arena, groups: int) -> dict[str, Array]:
     given["params"] = np.array([groups, rows, slots - 1, arena.level_count], np.uint32)
     by_row = ("link", "early", "canon", "live", "queue", "place", "uses", "packed")
     sizes: dict[str, int] = dict.fromkeys(by_row, 2 * rows)
-    sizes |= {"slots": slots, "best": slots, "again": 1, "tail": 1, "settled": rows, "fired": 1 + len(rule_names())}
+    sizes |= {"slots": slots, "best": slots, "again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
     return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
 
 
-def _steps(arena: Arena) -> list[tuple[Program, int]]:
+def _steps(arena: Arena, programs: ProgramSet) -> Steps:
     """The kernels with their grids: as many workgroups as a level has use for."""
-    programs = kernels()
     width = len(arena.order) // max(1, arena.level_count)
     groups = max(1, min(_MOST_WORKGROUPS, width // WORKGROUP))
     every = max(1, -(-2 * arena.rows // WORKGROUP))
     return [(programs.simplify, groups), (programs.live, groups), (programs.place, groups), (programs.pack, every)]
 
 
-def _run_each(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array]) -> dict[str, Array]:
-    for program, grid in _steps(arena):
+def _run_each(dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps) -> dict[str, Array]:
+    for program, grid in steps:
         inputs = [memory[decl.name].tobytes() for decl in program.input_buffers()]
         outputs = dispatcher.dispatch(program, inputs, (grid,))
         for decl, data in zip(program.output_buffers(), outputs, strict=True):
@@ -135,8 +145,9 @@ def _run_each(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, A
     return {name: memory[name] for name in _READ}
 
 
-def _run_resident(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array]) -> dict[str, Array]:
-    steps = _steps(arena)
+def _run_resident(
+    arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps
+) -> tuple[dict[str, Array], bool]:
     written = {decl.name for program, _ in steps for decl in program.output_buffers()}
     fixed = [name for name in memory if name not in written]
     static = dispatcher.acquire_static("optimizer.arena", [memory[name].tobytes() for name in fixed])
@@ -165,7 +176,12 @@ def _run_resident(arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[st
         _freeing_too(lambda: dispatcher.release_static(static), error)
         raise
     dispatcher.release_static(static)
-    return {name: _words(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
+    if len(data) != len(_READ):
+        raise DispatchFailed(
+            f"{len(data)} columns came back instead of {len(_READ)}.", "mend the dispatcher.", code="wrong-column"
+        )
+    read = {name: _words(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
+    return read, static.cache_hit
 
 
 def _launch(program: Program, held: dict[str, int], grid: int) -> ResidentStep:

@@ -11,6 +11,7 @@ from vyre.optimizer.folding import fold_statements
 from vyre.optimizer.matcher import match_statements
 from vyre.optimizer.patterns import BECOME_LITERAL, BECOME_OPERATION
 from vyre.optimizer.rules import GROUPS, RULES, TABLE
+from vyre.optimizer.switches import PASSES
 
 _FOUND = ("new_head", "new_a", "new_b", "new_c", "spare_head", "lit_lo", "lit_hi", "folded")
 
@@ -33,7 +34,7 @@ def rewriting() -> Body:
         statements += [b.let(f"{operand}_{k}", b.load(f"a{k}", row)) for k in range(3)]
     statements += [b.let(name, 0) for name in _FOUND]
     statements.append(b.let("rule", NONE))
-    statements += fold_statements()
+    statements.append(b.if_((b.load("params", 0) & PASSES["fold"]).ne(0), fold_statements()))
     statements.append(
         b.if_(b.var("folded").eq(1), (b.assign("action", BECOME_LITERAL),), match_statements(TABLE, GROUPS))
     )

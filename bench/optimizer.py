@@ -1,0 +1,253 @@
+"""How fast is the optimizer, and what is it worth? Beside LLVM's own passes on the same code, and on real kernels.
+
+``python bench/optimizer.py [--quick] [--only PART ...]``. Code of 1k to 1M operations, wide and chain-shaped, goes from
+program to program, and through LLVM's instcombine, sccp and adce (reading its text is not counted); both results are
+executed first. Then kernels of 200 operations, and the kernels of this directory and of the examples with and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+import numpy as np
+
+from integer_code import INPUTS, Passes, as_llvm, as_program, computed, executed, integer_code
+from measure import Samples, machine, sample
+from peers import Array
+from report import RESULTS, shown, write
+from vyre.backends.cpu import CpuBackend
+from vyre.checker import check
+from vyre.driver import DispatchConfig
+from vyre.driver.optimizing import BackendDispatcher
+from vyre.ir import parse
+from vyre.ir.program import Program
+from vyre.lang.kernel import Kernel
+from vyre.optimizer.encode import encode
+from vyre.optimizer.pipeline import Report, optimize_with
+from workloads import WORKLOADS, program
+
+PARTS = ("code", "small", "effect")
+SHAPES = ("wide", "chain")
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+_LEAST_RATIO, _MOST_GROWTH, _MOST_SECONDS, _MOST_SYNCHRONISATIONS = 3.0, 13.0, 0.005, 2.0
+
+
+class Outcome(msgspec.Struct):
+    """What was measured: the seconds of every repetition, tables for people, and which promises hold."""
+
+    samples: dict[str, Samples]
+    tables: list[str]
+    promises: dict[str, bool]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="up to 100k operations, and fewer repetitions")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="only these parts")
+    given = parser.parse_args()
+    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    outcome = Outcome({}, [], {})
+    parts = {"code": compare_code, "small": time_small_kernels, "effect": show_effect}
+    with CpuBackend() as backend:
+        for part in given.only:
+            parts[part](BackendDispatcher(backend), outcome, quick=given.quick)
+    lost = [promise for promise, holds in outcome.promises.items() if not holds]
+    print(f"{len(outcome.promises) - len(lost)} of {len(outcome.promises)} hold; lost: {', '.join(lost) or 'none'}")
+    text = "\n".join([str(machine()), *outcome.tables])
+    write("optimizer", {"machine": machine(), "promises": outcome.promises, "samples": outcome.samples}, {".md": text})
+    print(f"written to {RESULTS}")
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    text = "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)) + "\n"
+    print(text, flush=True)
+    return text
+
+
+def compare_code(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
+    """Code of growing size beside LLVM's passes."""
+    optimize_with(as_program(integer_code(200, "wide")), dispatcher)
+    rows: list[list[str]] = []
+    for shape in SHAPES:
+        best: dict[int, float] = {}
+        for size in SIZES[: 3 if quick else 4]:
+            repetitions = 2 if size > 100_000 else 3 if quick else max(5, min(20, 1_000_000 // size))
+            taken, report, instructions = _compare(size, shape, dispatcher, repetitions)
+            outcome.samples[f"{shape} {size}"] = taken
+            best[size] = taken.best("vyre")
+            ratio = taken.best("llvm") / best[size]
+            stages = {name: sum(s.seconds for s in report.stages if s.name == name) for name in ("encode", "kernels")}
+            rows.append(
+                [shape, f"{size:,}", *(shown(taken.best(name)) for name in ("vyre", "llvm", "check")), f"{ratio:.2f}x",
+                 f"{report.rows_before / best[size] / 1e6:.2f} M", f"{report.rows_before:,}", f"{report.rows_after:,}",
+                 f"{instructions:,}", str(report.rounds), str(report.synchronisations),
+                 *(shown(seconds) for seconds in stages.values())]
+            )  # fmt: skip
+            print(" ".join(rows[-1]), flush=True)
+            if size == 100_000:
+                outcome.promises[f"{shape}, 100k: {_LEAST_RATIO}x LLVM"] = ratio >= _LEAST_RATIO
+            synchronises = report.synchronisations / report.rounds
+            outcome.promises[f"{shape}, {size:,}: synchronisations of a round"] = synchronises <= _MOST_SYNCHRONISATIONS
+        if SIZES[-1] in best:
+            growth = best[1_000_000] / best[100_000]
+            print(f"{shape}: time(1M) / time(100k) = {growth:.1f}")
+            outcome.promises[f"{shape}: time(1M) / time(100k) = {growth:.1f}, at most 13"] = growth <= _MOST_GROWTH
+    heads = ["shape", "operations", "vyre", "LLVM", "(check)", "ratio", "rows/s", "rows", "rows left",
+             "LLVM's left", "rounds", "syncs", "encode", "kernels"]  # fmt: skip
+    outcome.tables.append(_table(heads, rows))
+
+
+def _compare(size: int, shape: str, dispatcher: BackendDispatcher, repetitions: int) -> tuple[Samples, Report, int]:
+    """The seconds of both and of the check, which is not part of either; first both results are executed."""
+    code = integer_code(size, shape)
+    original, passes = as_program(code), Passes(as_llvm(code))
+    given = np.random.default_rng(size).integers(0, 1 << 32, INPUTS, dtype=np.uint32)
+    expected = computed(code, given)
+    better, report = optimize_with(original, dispatcher)
+    passes.run()
+    instructions = passes.instructions()
+    results = {
+        "vyre": executed(better, given),
+        "LLVM": passes.results(given, len(expected)),
+    }
+    for name, result in results.items():
+        if not np.array_equal(result, expected):
+            raise SystemExit(
+                f"{shape} code of {size:,} operations: {name} computes another result. Fix: that is a fault."
+            )
+    seconds: dict[str, list[float]] = {"vyre": [], "llvm": [], "check": []}
+    for _ in range(repetitions):
+        for name, function in {"vyre": lambda: optimize_with(original, dispatcher, checked=True),
+                               "check": lambda: check(original)}.items():  # fmt: skip
+            start = perf_counter()
+            made = function()
+            seconds[name].append(perf_counter() - start)
+            if name == "vyre" and seconds["vyre"][-1] == min(seconds["vyre"]):
+                report = made[1]
+            del made
+        seconds["llvm"].append(passes.run())
+    return Samples(seconds), report, instructions
+
+
+def time_small_kernels(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
+    """Kernels of 200 operations, after the first time: as code of both shapes, and every kernel that is at hand."""
+    programs = {f"{shape} 200": as_program(integer_code(200, shape)) for shape in SHAPES} | _kernels()
+    functions: dict[str, Callable[[], object]] = {
+        name: lambda code=code: optimize_with(code, dispatcher, checked=True) for name, code in programs.items()
+    }
+    for function in functions.values():
+        function()
+    taken = sample(functions, 10 if quick else 50)
+    outcome.samples["small"] = taken
+    rows = []
+    for name, code in programs.items():
+        best, (_, report) = taken.best(name), optimize_with(code, dispatcher, checked=True)
+        rows.append([name, str(encode(code)[0].rows), str(report.rounds), shown(best)])
+        if name.endswith(" 200"):
+            outcome.promises[f"{name}: {shown(best)}, at most 5 ms"] = best <= _MOST_SECONDS
+    outcome.tables.append(_table(["kernel", "rows", "rounds", "optimised in"], rows))
+
+
+def _kernels() -> dict[str, Program]:
+    """The programs of this directory and of the examples, by name."""
+    found = {path.name: parse(path.read_text()) for path in sorted(EXAMPLES.glob("*.vyre"))}
+    found |= {
+        name: program(name) for name in sorted(path.stem for path in Path(__file__).parent.glob("kernels/*.vyre"))
+    }
+    sys.path.insert(0, str(EXAMPLES))
+    for path in sorted(EXAMPLES.glob("*.py")):
+        for name, value in vars(importlib.import_module(path.stem)).items():
+            if isinstance(value, Kernel):
+                found[f"{path.name} {name}"] = value.program
+    sys.path.remove(str(EXAMPLES))
+    return found
+
+
+def show_effect(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
+    """What is left of each kernel, and how long it runs on the processor with and without the optimizer."""
+    inputs = _runs()
+    rows = []
+    for name, before in _kernels().items():
+        after, _ = optimize_with(before, dispatcher)
+        left = [
+            f"{count(before)} → {count(after)}"
+            for count in (lambda p: p.stats().statements, lambda p: encode(p)[0].rows)
+        ]
+        times = ["", "", ""]
+        if name in inputs:
+            taken = _time_both(dispatcher, {"without": before, "vyre": after}, *inputs[name], quick=quick)
+            outcome.samples[f"effect {name}"] = taken
+            without, best = taken.best("without"), taken.best("vyre")
+            gain = (
+                "the same program" if after == before else f"{without / best:.2f}x{' LOSS' * (best > 1.03 * without)}"
+            )
+            times = [shown(without), shown(best), gain]
+        rows.append([name, *left, *times])
+        print(" ".join(rows[-1]), flush=True)
+    outcome.tables.append(_table(["kernel", "statements", "rows", "without", "with", "gain"], rows))
+
+
+def _runs() -> dict[str, tuple[list[Array], DispatchConfig]]:
+    """Inputs (and outputs) for kernels, and how to launch them."""
+    found: dict[str, tuple[list[Array], DispatchConfig]] = {}
+    for name in ("collatz", "mandelbrot", "count_primes", "nbody", "lcs", "saxpy", "stencil", "transpose", "histogram"):
+        workload = WORKLOADS[name]()
+        found[name] = [*workload.inputs, workload.output], workload.config
+    random, size = np.random.default_rng(8), 1 << 18
+    cells = random.integers(0, 2, size, dtype=np.uint8)
+    found["life.vyre"] = [cells, _one(512), _one(8), np.zeros_like(cells)], DispatchConfig(dispatch_elements=size)
+    nodes = 1 << 16
+    offsets = np.arange(nodes + 1, dtype=np.uint32) * 4
+    sets = [np.zeros(size, np.uint32) for size in (nodes // 32, nodes, nodes)]
+    sets[0][0] = 1
+    graph = [offsets, random.integers(0, nodes, 4 * nodes, dtype=np.uint32), *sets, _one(0)]
+    found["reach.vyre"] = graph, DispatchConfig(dispatch_elements=nodes)
+    values = random.integers(0, 1000, 1 << 22, dtype=np.uint32)
+    found["sum.vyre"] = [values, np.zeros(len(values), np.uint32)], DispatchConfig(dispatch_elements=len(values))
+    return found
+
+
+def _one(number: int) -> Array:
+    return np.array([number], np.uint32)
+
+
+def _time_both(
+    dispatcher: BackendDispatcher,
+    programs: dict[str, Program],
+    arrays: list[Array],
+    config: DispatchConfig,
+    *,
+    quick: bool,
+) -> Samples:
+    """Both on resident buffers, in turns; first that they give the same bytes."""
+    backend, plain = dispatcher.backend, config.with_changes(optimize=False)
+    buffers = [backend.allocate(array.nbytes) for array in arrays]
+    try:
+        results = []
+        for code in programs.values():
+            backend.upload_many([(buffer, 0, array) for buffer, array in zip(buffers, arrays, strict=True)])
+            backend.dispatch_resident(code, buffers, plain)
+            results.append([bytes(backend.download(buffer)) for buffer in buffers])
+        if results[0] != results[1]:
+            raise SystemExit(f"{programs['vyre'].name} gives another result when optimised. Fix: that is a fault.")
+        functions: dict[str, Callable[[], object]] = {
+            name: lambda code=code: backend.dispatch_resident(code, buffers, plain) for name, code in programs.items()
+        }
+        start = perf_counter()
+        functions["vyre"]()
+        seconds = 0.4 if quick else 2.0
+        return sample(functions, max(5, min(100, int(seconds / (perf_counter() - start)))))
+    finally:
+        for buffer in buffers:
+            backend.free(buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What is true where the walk is? What cells hold and which version memory has, and how it was before a path.
+
+Memory has versions, by writes and by points where invocations meet. What a statement ends the version of, it kills:
+whatever was loaded before and is needed behind it has to be kept in a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+EPOCH: Final = -1
+
+
+class Flow:
+    """The state at a place: by variable its value and its definition, by buffer (and EPOCH) the last event."""
+
+    def __init__(self, numbers: Mapping[str, int], written: Mapping[str, None], depths: Sequence[int]) -> None:
+        self.numbers = numbers
+        self.written = written
+        self.depths = depths
+        self.state: dict[Any, Any] = {EPOCH: 0}
+        self.journal: list[dict[Any, Any]] = []
+        self.event_scopes = [0]
+        self.versions: dict[tuple[str, int, int], int] = {}
+        self.version_scopes: list[int] = []
+
+    def set(self, key: Any, value: Any) -> None:
+        if self.journal:
+            self.journal[-1].setdefault(key, self.state.get(key))
+        self.state[key] = value
+
+    def begin_path(self) -> None:
+        self.journal.append({})
+
+    def end_path(self) -> dict[Any, Any]:
+        """Undoes a path; what it changed, as it was at its end."""
+        before = self.journal.pop()
+        changed = {key: self.state[key] for key in before}
+        for key, old in before.items():
+            if old is None:
+                del self.state[key]
+            else:
+                self.state[key] = old
+        return changed
+
+    def change(self, memory: Iterable[Any], scope: int) -> None:
+        """Memory changes in a scope."""
+        for key in memory:
+            self.event_scopes.append(scope)
+            self.set(key, len(self.event_scopes) - 1)
+
+    def version(self, buffer: str) -> int:
+        """The version of a buffer that a load here reads."""
+        changes = buffer in self.written
+        key = (buffer, self.state.get(buffer, 0), self.state[EPOCH]) if changes else (buffer, 0, 0)
+        version = self.versions.get(key)
+        if version is None:
+            version = self.versions[key] = len(self.version_scopes)
+            scopes = self.event_scopes[key[1]], self.event_scopes[key[2]]
+            self.version_scopes.append(max(scopes, key=self.depths.__getitem__))
+        return version
+
+    def ended(self, changing: Sequence[Any]) -> list[int]:
+        """The versions, of those that somebody loads, that end when this memory changes; by order of declaration."""
+        if EPOCH in changing:
+            changing = list(self.written)
+        elif len(changing) > 1:
+            changing = sorted(changing, key=self.numbers.__getitem__)
+        state, epoch = self.state, self.state[EPOCH]
+        ended = [self.versions.get((buffer, state.get(buffer, 0), epoch)) for buffer in changing]
+        return [version for version in ended if version is not None]
+
+    def touch(self, buffers: Iterable[str], scope: int, *, synchronises: bool) -> list[int]:
+        """Memory changes here; the versions that end."""
+        changing = (EPOCH,) if synchronises else tuple(buffers)
+        ended = self.ended(changing)
+        self.change(changing, scope)
+        return ended

@@ -1,0 +1,41 @@
+"""What did an optimisation do? Counts, times and names, for people and for files."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One stage of a round and how long it took."""
+
+    name: str
+    seconds: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What an optimisation did: rows before and after, how often each rule fired, rounds, stages, synchronisations.
+
+    ``static_hits`` counts rounds whose unchanging columns were on the device already. ``cached`` says where the result
+    came from, if it was not made now: "memory" or "disk". The rest then tells of when it was made.
+    """
+
+    rows_before: int
+    rows_after: int
+    fired: dict[str, int]
+    rounds: int
+    sweeps: int
+    stages: tuple[Stage, ...]
+    synchronisations: int
+    static_hits: int = 0
+    cached: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def line(self) -> str:
+        """All of it in a few words."""
+        rules = sum(self.fired.values())
+        source = f", from {self.cached}" if self.cached else f", in {1e3 * self.seconds:.1f} ms"
+        return f"{self.rows_after} of {self.rows_before} rows needed, {rules} rewrites, {self.rounds} rounds{source}"

@@ -1,0 +1,64 @@
+"""What may the optimizer do? Everything, unless it is told what to leave out. The results are the same."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from vyre.errors import BadInputs
+
+EVERY_BIT: Final = 0xFFFFFFFF
+# The passes that have a switch, each with its bit in the word whose lower bits are the groups of rules.
+PASSES: Final = {"fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28}
+
+
+class Optimization(msgspec.Struct, frozen=True):
+    """What is done to make a program better.
+
+    ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
+    once, "motion" moves values out of loops, "dead" drops assignments that nobody needs; docs/rules.md has the groups.
+    ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
+    and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
+    (``on_failure="original"``).
+    """
+
+    off: frozenset[str] = frozenset()
+    program: bool = True
+    code: bool = True
+    keep: bool = True
+    on_failure: Literal["raise", "original"] = "raise"
+
+    def __post_init__(self) -> None:
+        if type(self.off) is not frozenset:
+            names = (self.off,) if isinstance(self.off, str) else self.off
+            msgspec.structs.force_setattr(self, "off", frozenset(names))
+        unknown = sorted(self.off - PASSES.keys() - {*_groups()}) if self.off else []
+        if unknown:
+            known = ", ".join((*PASSES, *_groups()))
+            raise BadInputs(f"the optimizer has no switch '{unknown[0]}'.", f"its switches are: {known}.")
+        if self.on_failure not in ("raise", "original"):
+            raise BadInputs(f"on_failure is {self.on_failure!r}.", 'give "raise" or "original".')
+
+    @property
+    def bits(self) -> int:
+        """The word that tells the kernels what to do."""
+        if not self.off:
+            return EVERY_BIT
+        bits = PASSES | {name: 1 << place for place, name in enumerate(_groups())}
+        return EVERY_BIT & ~sum(bits[name] for name in self.off)
+
+    @property
+    def key(self) -> tuple[bool, bool, int]:
+        """What code depends on."""
+        return self.program, self.code, self.bits
+
+
+def _groups() -> tuple[str, ...]:
+    from vyre.optimizer.rules import GROUPS
+
+    return GROUPS
+
+
+EVERYTHING: Final = Optimization()
+NOTHING: Final = Optimization(program=False, code=False)

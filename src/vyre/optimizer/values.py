@@ -1,0 +1,340 @@
+"""How are values written? Where they are used, if that is once; else with a name, declared in the list of their place.
+
+A value whose place is a list that is not yet open is declared in the list that is being written. What is kept for
+later, before memory or a cell changes, may turn out not to be needed, and then it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from vyre.ir import nodes as n
+from vyre.ir.binding import Array
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATION_CODES, OPERATIONS, TYPES, Arena, Kind, Leaf
+from vyre.optimizer.findings import Findings
+from vyre.optimizer.naming import Names
+from vyre.optimizer.outline import Outline, Variable
+from vyre.semantics.operators import BINARY, Result
+
+# How deep expressions nest before a part of them gets a name.
+_DEEPEST: Final = 24
+_IDS: Final = {
+    Leaf.INVOCATION_ID: n.InvocationId,
+    Leaf.WORKGROUP_ID: n.WorkgroupId,
+    Leaf.LOCAL_ID: n.LocalId,
+    Leaf.NUM_WORKGROUPS: n.NumWorkgroups,
+}
+_COMPARISONS: Final = [OPERATION_CODES[name] for name, operator in BINARY.items() if operator.result is Result.BOOL]
+# The names of the binary operators by their codes.
+_BINARY: Final = tuple(name if name in BINARY else None for name in OPERATIONS)
+
+
+class Way(Enum):
+    """How a value is written: with a name of its own, where it is used, or as its uses and its place ask."""
+
+    NAMED = 0
+    IN_PLACE = 1
+    AS_NEEDED = 2
+
+
+class Kept(msgspec.Struct, eq=False):
+    """A declaration that may turn out not to be needed; ``parts`` are those that its value names."""
+
+    let: n.Let
+    parts: list[Kept]
+    references: int = 0
+
+
+class InCell(msgspec.Struct, eq=False):
+    """A value that a cell holds, as long as the cell has not been changed."""
+
+    variable: Variable
+    generation: int
+
+
+Written = list[n.Stmt | Kept]
+
+
+class Frame(msgspec.Struct, eq=False):
+    """An open list. A loop's condition has a scope but no list. Its declarations are visible in a scope."""
+
+    scope: int
+    visible: int
+    out: Written | None
+    undo: list[tuple[int, n.Expr | None, InCell | None]]
+    generations: list[tuple[Variable, int]]
+    ended: bool = False
+
+
+class Values:
+    """The rows as values: what each of them is made of, how it can be named now, and the open lists."""
+
+    def __init__(self, arena: Arena, outline: Outline, findings: Findings) -> None:
+        rows = len(findings.head) // 2
+        buffers = [decl.name for decl in outline.program.buffers]
+        words = findings.head[:rows]
+        kinds = words & 0xFF
+        self.rows, self.findings, self.buffers = rows, findings, buffers
+        self.last: list[int] = arena.scope_last.tolist()
+        # Small numbers as bytes, which are there at once.
+        self.kinds, self.operations = _small(kinds), _small(words >> 16)
+        self.live, self.uses = _small(findings.live[:rows]), _small(np.minimum(findings.uses[:rows], 2))
+        self.canon: list[int] = findings.canon[:rows].tolist()
+        self.place: list[int] = findings.place[:rows].tolist()
+        # Operands by the rows that stand for them; behind all rows is one for operands that there are not.
+        is_operation = kinds == Kind.OPERATION
+        first = self._operands(findings.a0, is_operation | (kinds == Kind.LOAD))
+        second, third = self._operands(findings.a1, is_operation), self._operands(findings.a2, is_operation)
+        with_third = np.nonzero(third < 2 * rows)[0]
+        self.first: list[int] = first.tolist()
+        self.second: list[int] = second.tolist()
+        # What is compared without computing anything is compared where it matters, for whoever reads a branch to see.
+        is_simple = np.append(np.isin(findings.head & 0xFF, (Kind.LEAF, Kind.LITERAL)), False)
+        is_comparison = is_operation & np.isin(words >> 16, _COMPARISONS)
+        self.guards = _small(is_comparison & is_simple[first] & is_simple[second])
+        self.third: dict[int, int] = dict(zip(with_third.tolist(), third[with_third].tolist(), strict=True))
+        # The first name that one of the rows has for which a row stands.
+        hinted = findings.canon[np.fromiter(outline.hints, np.int64, len(outline.hints))].tolist()
+        self.hints = dict(zip(reversed(hinted), reversed(outline.hints.values()), strict=True))
+        self.names = Names(buffers, outline.names, self.last)
+        # What needs no computing: constants, and the names of values. Cells, whose contents change, are apart.
+        self.at_hand: list[n.Expr | None] = [None] * (2 * rows)
+        self.at_hand.append(n.Lit(0, TYPES[0]))
+        for row, literal in self._literals():
+            self.at_hand[row] = literal
+        for row in np.nonzero(kinds == Kind.LEAF)[0].tolist():
+            self.at_hand[row] = self.without_name(row)
+        self.in_cells: dict[int, InCell] = {}
+        self.kept: dict[int, Kept] = {}
+        self.cell_names: dict[Variable, str] = {}
+        self.generation: dict[Variable, int] = {}
+        self.written_loads: set[int] = set()
+        self.frames: list[Frame] = []
+        self.frame_of: dict[int, int] = {}
+        # While values are kept that may not be needed: of each declaration under way, what its value names.
+        self.collectors: list[list[Kept]] = []
+
+    def _operands(self, column: Array, which: Array) -> Array:
+        rows = np.arange(self.rows)
+        there = which & (column[: self.rows] != NONE)
+        return np.where(there, self.findings.canon[np.where(there, column[: self.rows], rows)], 2 * self.rows)
+
+    def _literals(self) -> Iterator[tuple[int, n.Lit]]:
+        findings = self.findings
+        # Of equal literals one is live, and another may be what a statement names.
+        rows = np.nonzero(findings.head & 0xFF == Kind.LITERAL)[0]
+        columns = [column[rows].tolist() for column in (findings.a0, findings.a1, findings.head >> 8 & 0xFF)]
+        keys = list(zip(*columns, strict=True))
+        made = {(low, high, code): n.Lit(low | high << 32, TYPES[code]) for low, high, code in dict.fromkeys(keys)}
+        return zip(rows.tolist(), map(made.__getitem__, keys), strict=True)
+
+    def known(self, row: int) -> int | None:
+        """The low word of a row that is a literal."""
+        row = self.canon[row]
+        return int(self.findings.a0[row]) if self.findings.head[row] & 0xFF == Kind.LITERAL else None
+
+    def is_written(self, row: int) -> bool:
+        """Whether a load has a name, or has been written where it was used."""
+        return self.at_hand[row] is not None or row in self.in_cells or row in self.written_loads
+
+    def is_computed_here(self, row: int, frame: Frame) -> bool:
+        """Whether a value that is used more than once has no name yet and its place in this list."""
+        return (
+            row < self.rows
+            and self.kinds[row] in MOVABLE
+            and self.uses[row] > 1
+            and not isinstance(self.at_hand[row], n.Var)
+            and row not in self.in_cells
+            and self.home(self.place[row], frame) is frame
+        )
+
+    def forget(self, frame: Frame) -> None:
+        """Whoever is here has not passed the declarations of this list, nor need cells hold what they held."""
+        for row in {row for row, _, _ in frame.undo}.union(self.in_cells):
+            self.name(row, frame, self.without_name(row))
+
+    def without_name(self, row: int) -> n.Expr | None:
+        """How a row is written anywhere."""
+        if self.kinds[row] == Kind.LEAF and (row not in self.hints or self.uses[row] < 2):
+            return self._leaf(row)
+        return None
+
+    def name(self, row: int, frame: Frame, name: n.Expr | None, cell: InCell | None = None) -> None:
+        """From here to the end of a list, a row is a variable's value, or a cell's."""
+        frame.undo.append((row, self.at_hand[row], self.in_cells.get(row)))
+        self.put(row, name, cell)
+
+    def put(self, row: int, name: n.Expr | None, cell: InCell | None) -> None:
+        self.at_hand[row] = name
+        if cell is not None:
+            self.in_cells[row] = cell
+        elif self.in_cells:
+            self.in_cells.pop(row, None)
+
+    def hint(self, row: int, otherwise: str) -> str:
+        """A name from the source, or one that nothing in the source has."""
+        hint = self.hints.get(row)
+        return hint if hint is not None else self.names.unlike(otherwise)
+
+    def declare(self, row: int, value: n.Expr, frame: Frame, otherwise: str, parts: list[Kept] | None = None) -> n.Var:
+        """Gives a value a name, in a list; with what it names, if it may turn out not to be needed."""
+        assert frame.out is not None
+        name = self.names.make(self.hint(row, otherwise), frame.visible)
+        let, var = n.Let(name, value), n.Var(name)
+        if parts is not None:
+            self.kept[row] = Kept(let, parts)
+            frame.out.append(self.kept[row])
+        else:
+            if self.kept:
+                self.kept.pop(row, None)
+            frame.out.append(let)
+        self.name(row, frame, var)
+        return var
+
+    def keep(self, row: int, frame: Frame) -> None:
+        """Declares a value that may be needed when it cannot be computed any more."""
+        self.collectors.append([])
+        self.evaluate(row, frame, Way.NAMED)
+
+    def _refer(self, row: int) -> None:
+        """Something names a row."""
+        kept = self.kept.get(row)
+        if kept is not None:
+            kept.references += 1
+            if self.collectors:
+                self.collectors[-1].append(kept)
+
+    def home(self, scope: int, here: Frame) -> Frame | None:
+        """The list for a value of a scope that is not yet open here; none if it is a condition's, being written."""
+        place = self.frame_of.get(scope)
+        if place is None:
+            return here
+        frame = self.frames[place]
+        if frame.out is not None:
+            return frame
+        return self.frames[place + 1] if place + 1 < len(self.frames) else None
+
+    def value(self, row: int) -> n.Expr:
+        """A row for use in the list that is being written."""
+        return self.evaluate(self.canon[row], self.frames[-1], Way.AS_NEEDED)
+
+    def _held(self, row: int) -> n.Expr | None:
+        """What a row is written as, if it has a name or a cell holds it."""
+        name = self.at_hand[row]
+        if name is not None:
+            self._refer(row)
+            return name
+        cell = self.in_cells.get(row)
+        if cell is None:
+            return None
+        assert cell.generation == self.generation[cell.variable], "a cell was changed while its value was needed"
+        return n.Var(self.cell_names[cell.variable])
+
+    def evaluate(self, row: int, frame: Frame, way: Way) -> n.Expr:
+        """Writes a value for use in a list, after the declarations that it takes."""
+        node = self._held(row)
+        if node is not None:
+            return node
+        at_hand, kept, none = self.at_hand, self.kept, 2 * self.rows
+        first, second, third = self.first, self.second, self.third
+        kinds, operations, uses, place = self.kinds, self.operations, self.uses, self.place
+        is_keeping, guards = bool(self.collectors), self.guards
+        # Of a row: the operands that are written, and how deep they nest; and those rows that wait for an operand.
+        left: n.Expr | None = None
+        right: n.Expr | None = None
+        last: n.Expr | None = None
+        depth = 0
+        waiting: list[tuple[int, Frame, Way, n.Expr | None, n.Expr | None, int]] = []
+        while True:
+            if way is Way.AS_NEEDED:
+                home = frame if place[row] == frame.scope and frame.out is not None else self.home(place[row], frame)
+                way = Way.IN_PLACE
+                if home is not None and (uses[row] > 1 or home is not frame) and not guards[row]:
+                    way, frame = Way.NAMED, home
+                    if is_keeping:
+                        self.collectors.append([])
+            needed = none
+            if left is None:
+                left = at_hand[first[row]]
+                if left is None or kept:
+                    needed = first[row]
+                    left = self._held(needed)
+            if right is None and left is not None:
+                right = at_hand[second[row]]
+                if right is None or kept:
+                    needed = second[row]
+                    right = self._held(needed)
+            if last is None and right is not None:
+                last = at_hand[third.get(row, none) if third else none]
+                if last is None or kept:
+                    needed = third.get(row, none)
+                    last = self._held(needed)
+            if left is None or right is None or last is None:
+                waiting.append((row, frame, way, left, right, depth))
+                row, way, left, right, last, depth = needed, Way.AS_NEEDED, None, None, None, 0
+                continue
+            name = _BINARY[operations[row]] if kinds[row] == Kind.OPERATION else None
+            node = self._node(row, left, right, last) if name is None else n.BinOp(name, left, right)
+            depth += 1
+            if way is Way.NAMED or (depth >= _DEEPEST and waiting and frame.out is not None):
+                parts = None if not is_keeping else self.collectors.pop() if way is Way.NAMED else []
+                node, depth = self.declare(row, node, frame, "t", parts), 0
+                if kept and waiting:
+                    self._refer(row)
+            elif kinds[row] == Kind.LOAD and uses[row] == 1 and frame.out is not None:
+                self.written_loads.add(row)
+            if not waiting:
+                return node
+            nested = depth
+            row, frame, way, left, right, depth = waiting.pop()
+            depth = max(depth, nested)
+            last = None
+            if left is None:
+                left = node
+            elif right is None:
+                right = node
+            else:
+                last = node
+
+    def _node(self, row: int, *parts: n.Expr) -> n.Expr:
+        """A value that is no binary operation."""
+        match self.kinds[row]:
+            case Kind.LOAD:
+                return n.Load(self.buffers[self.findings.a2[row]], parts[0])
+            case Kind.LEAF:
+                return self._leaf(row)
+            case Kind.OPERATION:
+                target = TYPES[self.findings.head[row] >> 8 & 0xFF]
+                match OPERATIONS[self.operations[row]]:
+                    case "select":
+                        return n.Select(*parts)
+                    case "fma":
+                        return n.Fma(*parts)
+                    case "cast":
+                        return n.Cast(target, parts[0])
+                    case "bitcast":
+                        return n.Bitcast(target, parts[0])
+                    case name:
+                        return n.UnOp(name, parts[0])
+        raise AssertionError(f"row {row} is needed before it has a name")
+
+    def _leaf(self, row: int) -> n.Expr:
+        what = int(self.findings.a0[row])
+        match Leaf(self.operations[row]):
+            case Leaf.LENGTH:
+                return n.BufLen(self.buffers[what])
+            case Leaf.SUBGROUP_LANE:
+                return n.SubgroupLocalId()
+            case Leaf.SUBGROUP_SIZE:
+                return n.SubgroupSize()
+            case leaf:
+                return _IDS[leaf](what)
+
+
+def _small(column: Array) -> bytes:
+    return column.astype(np.uint8).tobytes()

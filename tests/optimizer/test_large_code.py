@@ -1,0 +1,157 @@
+"""Large and deep code: what is measured against LLVM is right, expressions may nest to the limit, and the rest of the
+process is left as it was."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import vyre
+from vyre.checker import check
+from vyre.driver.optimizing import BackendDispatcher, optimize
+from vyre.ir import build as b
+from vyre.ir import nodes as n
+from vyre.ir import parse, walk
+from vyre.ir.buffers import BufferDecl
+from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
+from vyre.ir.program import Program
+from vyre.optimizer.encode import encode
+from vyre.optimizer.naming import Names
+from vyre.reference import run
+from vyre.semantics.types import DType
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> BackendDispatcher:
+    return BackendDispatcher(vyre.backend("cpu"))
+
+
+@pytest.fixture
+def integer_code(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "bench")
+    return pytest.importorskip("integer_code")
+
+
+@pytest.mark.parametrize("shape", ["wide", "chain"])
+def test_measured_code_computes_the_same_everywhere(
+    shape: str, integer_code: ModuleType, dispatcher: BackendDispatcher
+) -> None:
+    for size in (1, 2, 33, 500):
+        code = integer_code.integer_code(size, shape, seed=size)
+        given = np.random.default_rng(size).integers(0, 1 << 32, integer_code.INPUTS, dtype=np.uint32)
+        expected = integer_code.computed(code, given)
+        original = integer_code.as_program(code)
+        better = optimize(original, dispatcher)
+        for program in (original, better):
+            assert np.array_equal(integer_code.executed(program, given), expected)
+            assert np.array_equal(run(program, [given]).outputs["out"], expected)
+        assert optimize(better, dispatcher) == better
+        passes = integer_code.Passes(integer_code.as_llvm(code))
+        passes.run()
+        assert np.array_equal(passes.results(given, len(expected)), expected)
+
+
+def test_measured_code_is_what_is_asked_for(integer_code: ModuleType) -> None:
+    levels = {shape: encode(integer_code.as_program(integer_code.integer_code(2_000, shape)))[0].level_count
+              for shape in ("wide", "chain")}  # fmt: skip
+    assert levels["chain"] >= 2_000
+    assert levels["wide"] < 100
+
+
+def _nested(wrap: Callable[[n.Expr, n.Expr], n.Expr], depth: int = 1) -> Program:
+    """A program whose expression nests as deep as may be, by so much at each time."""
+    value: n.Expr = b.var("x")
+    for k in range((MAX_EXPRESSION_DEPTH - 4) // depth):
+        value = wrap(value, b.load("given", n.lit(k % 7)))
+    body = [b.let("x", b.load("given", 3)), b.store("out", 0, value)]
+    buffers = [BufferDecl.read("given", 0, DType.U32, 8), BufferDecl.output("out", 1, DType.U32, 1)]
+    return Program.new(buffers, 1, body)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "depth"),
+    [
+        (lambda inner, leaf: inner * leaf, 1),
+        (lambda inner, leaf: leaf - inner, 1),
+        (lambda inner, leaf: b.select(b.var("x") < leaf, leaf, inner), 1),
+        (lambda inner, leaf: b.select(inner.ne(leaf), leaf, b.var("x")), 2),
+        (lambda inner, leaf: ~(inner + leaf), 2),
+    ],
+    ids=["left", "right", "third", "condition", "unary"],
+)
+def test_expressions_may_nest_to_the_limit(
+    wrap: Callable[[n.Expr, n.Expr], n.Expr], depth: int, dispatcher: BackendDispatcher
+) -> None:
+    program = _nested(wrap, depth)
+    better = optimize(program, dispatcher)
+    assert not check(better).errors
+    given = np.arange(5, 13, dtype=np.uint32)
+    assert run(better, [given]).outputs["out"] == run(program, [given]).outputs["out"]
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_stays_as_it_was(is_on: bool, dispatcher: BackendDispatcher) -> None:
+    program = _nested(lambda inner, leaf: inner + leaf)
+    (gc.enable if is_on else gc.disable)()
+    try:
+        optimize(program, dispatcher)
+        assert gc.isenabled() is is_on
+        with pytest.raises(KeyError):
+            encode(program.with_entry([b.let("y", b.var("unknown"))]))
+        assert gc.isenabled() is is_on
+    finally:
+        gc.enable()
+
+
+def test_rows_of_a_level_with_one_operation_stand_together() -> None:
+    values = [b.load("given", k) for k in range(8)]
+    stores = [b.store("out", k, one + k if k % 2 else one ^ k) for k, one in enumerate(values)]
+    buffers = [BufferDecl.read("given", 0, DType.U32, 8), BufferDecl.output("out", 1, DType.U32, 8)]
+    arena, _ = encode(Program.new(buffers, 1, stores))
+    for level in range(arena.level_count):
+        rows = arena.order[arena.levels[level] : arena.levels[level + 1]]
+        heads = arena.columns["head"][rows].tolist()
+        changes = sum(one != other for one, other in pairwise(heads))
+        assert changes == len(set(heads)) - 1
+        assert set(arena.level[rows].tolist()) == {level}
+
+
+def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> None:
+    # Scope 0 holds 1 (which holds 2) and 3.
+    names = Names(["buffer"], ["x"], [3, 2, 2, 3])
+    assert names.make("x", 2) == "x"
+    assert names.make("x", 3) == "x"
+    assert names.make("x", 1) == "x_1"
+    assert names.make("x", 0) == "x_2"
+    assert names.make("x_1", 3) == "x_1"
+    assert names.make("buffer", 2) == "buffer_1"
+    assert names.unlike("x") == "x_"
+    assert len(names.make("y" * 300, 0)) <= MAX_NAME_LENGTH
+    assert len(names.make("y" * 300, 0)) <= MAX_NAME_LENGTH
+
+
+def test_a_branch_shows_what_it_compares() -> None:
+    text = """program guarded(workgroup 64) {
+      buffer 0 cells: u32[] readwrite
+      let inside = gid.x < len(cells)
+      for step in 0 .. 3 {
+        if inside { cells[gid.x] = cells[gid.x] + step }
+        grid_sync
+        if gid.x < len(cells) { cells[gid.x] = cells[gid.x] * 2 }
+      }
+    }"""
+    program = parse(text)
+    better = optimize(program)
+    branches = [one for one in walk.statements(better.entry) if isinstance(one, n.If)]
+    assert len(branches) == 2
+    assert all(isinstance(branch.condition, n.BinOp) and branch.condition.op == "lt" for branch in branches)
+    assert optimize(better) == better
+    cells = np.arange(70, dtype=np.uint32)
+    expected, found = (run(one, [cells]).outputs["cells"] for one in (program, better))
+    assert np.array_equal(found, expected)
