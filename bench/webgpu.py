@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vyre.backends.webgpu import WebGpuBackend
-from vyre.driver import Step, Unchanged, telemetry
+from vyre.driver import ForwardingBackend, Step, Unchanged, routes, telemetry
 from vyre.ir import parse
 from vyre.ir.program import Program
 
@@ -118,6 +118,26 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>) {
 """
 
 ADD = "program add(workgroup 64) { buffer 0 a: u32[] readwrite\n if gid.x < len(a) { a[gid.x] = a[gid.x] + 1 } }"
+LOOP = """
+program loop(workgroup 64) {
+  buffer 0 left: u32[1] readwrite
+  buffer 1 a: u32[] readwrite
+  while left[0] > 0 {
+    grid_sync
+    a[gid.x] = a[gid.x] + 1
+    if gid.x == 0 { left[0] = left[0] - 1 }
+    grid_sync
+  }
+}
+"""
+COUNTED = """
+program counted(workgroup 64) {
+  buffer 0 counts: u32[3] read
+  buffer 1 a: u32[] readwrite
+  indirect_dispatch(counts, 0)
+  if gid.x < len(a) { a[gid.x] = a[gid.x] + 1 }
+}
+"""
 DOWN = "program down(workgroup 64) { buffer 0 a: u32[] readwrite\n if a[gid.x] > 0 { a[gid.x] = a[gid.x] - 1 } }"
 
 
@@ -220,6 +240,48 @@ def fixpoint(on: WebGpuBackend, passes: int) -> None:
     print(f"fixpoint: {result.passes} passes, {asked} questions to the device, {1e3 * seconds:.1f} ms")
 
 
+class HostDriven(ForwardingBackend):
+    """Asks the host after every segment."""
+
+    def drive_segments(self, *_: Any) -> None:
+        return None
+
+
+def barriers(on: WebGpuBackend, passes: int) -> None:
+    """A loop with two grid barriers in it, driven by the device, and by the host."""
+    program, data = parse(LOOP), np.zeros(256, "<u4")
+    took: list[str] = []
+    for who in (on, HostDriven(on)):
+        inputs = [np.array([passes], "<u4"), data]
+        routes.dispatch(who, program, inputs)
+        before = telemetry.snapshot()
+        (seconds,) = least([lambda w=who, i=inputs: routes.dispatch(w, program, i)], 2)
+        after = telemetry.snapshot()
+        segments = (after.grid_sync_segments - before.grid_sync_segments) // 3
+        asked = (after.grid_sync_decisions - before.grid_sync_decisions) // 3
+        took.append(f"{segments} segments, {asked} questions, {1e3 * seconds:.1f} ms")
+    print(f"grid barriers in a loop of {passes} passes: {took[0]}; driven by the host: {took[1]}")
+
+
+def grids(on: WebGpuBackend, count: int) -> None:
+    """Launches whose grid is in memory: one after another without the host, and with it."""
+    program, data = parse(COUNTED), np.zeros(4096, "<u4")
+    with on.allocate(12) as counts, on.allocate(data.nbytes) as state:
+        on.upload_many([(counts, 0, np.array([64, 1, 1], "<u4")), (state, 0, data)])
+        together = on.prepare_sequence(repeat=[Step(program, [counts, state])], times=count, reads=[(state, 0, 4)])
+        known = Step(parse(ADD), [state], grid_override=(64,))
+        plain = on.prepare_sequence(repeat=[known], times=count, reads=[(state, 0, 4)])
+
+        def one_by_one() -> None:
+            for _ in range(count):
+                grid = np.frombuffer(on.download(counts), "<u4").tolist()
+                on.run_sequence([Step(parse(ADD), [state], grid_override=tuple(grid))])
+
+        device, direct, host = least([together.run, plain.run, one_by_one], 3)
+    print(f"{count} grids that are in memory: {1e3 * device:.1f} ms; known before: {1e3 * direct:.1f} ms; read by the "
+          f"host: {1e3 * host:.1f} ms")  # fmt: skip
+
+
 def caches(on: WebGpuBackend) -> None:
     program, data = parse(ADD), [np.zeros(1000, "<u4")]
     on.dispatch(program, data)
@@ -259,6 +321,8 @@ def main() -> None:
         print(f"{profile.device}; floats {'exact' if profile.float_exact else 'not exact'}")
         steps(on, 1000)
         fixpoint(on, 500)
+        barriers(on, 500)
+        grids(on, 200)
         caches(on)
         copies(on, 64 << 20)
         kernels(on, 1 << 20, 4)

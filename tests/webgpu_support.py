@@ -16,6 +16,7 @@ from vyre.driver import routes
 from vyre.driver.config import DispatchConfig
 from vyre.errors import VyreError
 from vyre.ir.program import Program
+from vyre.optimizer.switches import Optimization
 from vyre.semantics.arrays import from_storage
 from vyre.semantics.types import ALL_TYPES, DType
 
@@ -23,6 +24,9 @@ Outcome = dict[str, bytes] | str
 
 # On a device whose floats are not exact, results may be so many last places away from the reference's.
 ULP_BUDGET = 4
+
+# Generated programs never come again, so nobody has a use for what they became.
+NOT_KEPT = Optimization(keep=False)
 
 # What generated programs may use: everything but f64 and atomics of 64 bits.
 PROFILE = Profile(dtypes=tuple(d for d in ALL_TYPES if d is not DType.F64), atomic_types=(DType.U32, DType.I32))
@@ -40,12 +44,13 @@ def backend() -> WebGpuBackend:
     return WebGpuBackend()
 
 
-def run_case(case: Case, route: routes.Route = "auto") -> dict[str, bytes]:
+def run_case(case: Case, route: routes.Route = "auto", optimize: bool | Optimization = NOT_KEPT) -> dict[str, bytes]:
     """The outputs by name, by whatever route the program needs, or by the one asked for."""
     config = DispatchConfig(
         grid_override=case.grid,
         dispatch_elements=case.elements,
         handlers=dict.fromkeys(case.handled, answer_traps),
+        optimize=optimize,
     )
     outputs = routes.dispatch(backend(), case.program, case.inputs, config, route=route)
     names = [decl.name for decl in case.program.output_buffers()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,14 +16,16 @@ from vyre.conform.filetest import BACKENDS, is_legal, load_filetest, runs_wrong
 from vyre.conform.generator import generate
 from vyre.driver import routes, telemetry
 from vyre.driver.config import DispatchConfig
+from vyre.driver.optimizing import optimize
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir import build as b
 from vyre.ir import nodes as n
 from vyre.ir import parse, walk
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.program import Program
+from vyre.optimizer.switches import NOTHING
 from vyre.semantics.types import DType
-from webgpu_support import PROFILE, backend, difference, run_case, settled
+from webgpu_support import NOT_KEPT, PROFILE, backend, difference, run_case, settled
 
 FILES = sorted((Path(__file__).parent.parent / "filetests").rglob("*.vyre"))
 GRID_FILES = [path for path in FILES if path.parent.name == "grid"]
@@ -45,13 +48,16 @@ def test_filetest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = load_filetest(path)
     if not is_legal(test) or not test.runs or any(run.failure == ("fails", "fuel-exhausted") for run in test.runs):
         return
-    monkeypatch.setitem(BACKENDS, "webgpu", run_case)
-    wrong = runs_wrong(test, "webgpu")
-    if lacks_something(parse(test.text)):
-        assert wrong
-        assert all("[unsupported-feature]" in sentence and "Fix:" in sentence for sentence in wrong)
-    else:
-        assert not wrong, "\n".join(wrong)
+    program = parse(test.text)
+    # What the optimizer leaves as it is need not be run twice.
+    for switches in (NOT_KEPT, NOTHING) if optimize(program) != program else (NOTHING,):
+        monkeypatch.setitem(BACKENDS, "webgpu", partial(run_case, optimize=switches))
+        wrong = runs_wrong(test, "webgpu")
+        if lacks_something(program):
+            assert wrong
+            assert all("[unsupported-feature]" in sentence and "Fix:" in sentence for sentence in wrong)
+        else:
+            assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("path", GRID_FILES, ids=lambda path: path.stem)

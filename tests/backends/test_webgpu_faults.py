@@ -123,6 +123,45 @@ def test_memory_that_there_is_not_is_named() -> None:
     assert telemetry.snapshot().resident_bytes == before
 
 
+# Memory is refused by a limit on the process; the last line tells that the device is still good.
+SHORT_OF_MEMORY = """
+import resource
+from vyre.backends.webgpu import WebGpuBackend
+from vyre.driver import telemetry
+from vyre.driver.config import DispatchConfig
+from vyre.errors import DeviceOutOfMemory
+from vyre.ir import parse
+
+program = parse("program ones(workgroup 64) { buffer 0 out: u32[] output\\n out[gid.x] = 1 }")
+on = WebGpuBackend()
+on.dispatch(program, [], DispatchConfig(dispatch_elements=64))
+held = on.allocate(100 << 20)
+used = next(line for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, ((int(used.split()[1]) << 10) + (64 << 20), resource.RLIM_INFINITY))
+for attempt in (
+    lambda: on.allocate(1 << 30),
+    lambda: on.allocate_many([16 << 20] * 40),
+    lambda: on.dispatch(program, [], DispatchConfig(dispatch_elements=30 << 20)),
+    lambda: on.download(held),
+):
+    try:
+        attempt()
+    except DeviceOutOfMemory as error:
+        assert error.requested > 1 << 20 and "Fix:" in str(error)
+        print("named", telemetry.snapshot().resident_bytes >> 20)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(bytes(on.dispatch(program, [], DispatchConfig(dispatch_elements=1))[0]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_memory_that_the_driver_cannot_get_is_named_and_nothing_is_lost() -> None:
+    if not backend().gpu.facts.is_software:
+        pytest.skip("the memory of a GPU is not the process's")
+    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["named 100"] * 4 + [repr(b"\1\0\0\0")], done.stderr
+
+
 def test_a_run_that_takes_too_long_ends_for_its_caller(own: WebGpuBackend) -> None:
     program = parse(LONG)
     with pytest.raises(Timeout):
@@ -168,12 +207,12 @@ def test_loops_and_divisions_as_long_as_they_may_be_are_right() -> None:
       buffer 0 a: u64[] read
       buffer 1 out: u64[4] output
       let s = 0u64
-      for k in 0 .. 20000 { s = s + (a[gid.x] + u64(k)) / (a[gid.x] % 97u64 + 1u64) }
+      for k in 0 .. 32768 { s = s + (a[gid.x] + u64(k)) / (a[gid.x] % 97u64 + 1u64) }
       out[gid.x] = s
     }
     """
     data = np.array([1, 1 << 40, (1 << 64) - 1, 12345678901234], "<u8")
-    wanted = [sum(((int(a) + k) % (1 << 64)) // (int(a) % 97 + 1) for k in range(20000)) % (1 << 64) for a in data]
+    wanted = [sum(((int(a) + k) % (1 << 64)) // (int(a) % 97 + 1) for k in range(32768)) % (1 << 64) for a in data]
     (out,) = backend().dispatch(parse(text), [data])
     assert np.frombuffer(out, "<u8").tolist() == wanted
 

@@ -12,7 +12,7 @@ from vyre.backends.reference import ReferenceBackend
 from vyre.driver import OutputBuffers, Step, Unchanged, Zero, telemetry
 from vyre.driver.config import DispatchConfig
 from vyre.driver.resident import ResidentBuffer
-from vyre.errors import BadInputs, VyreError
+from vyre.errors import BadInputs, UnsupportedFeature, VyreError
 from vyre.ir import parse
 from vyre.ir.program import Program
 from webgpu_support import backend
@@ -39,10 +39,12 @@ def content(buffer: ResidentBuffer) -> list[int]:
     return np.frombuffer(backend().download(buffer), "<u4").tolist()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 33, 1000])
-def test_uploads_fills_and_downloads_at_any_byte(size: int) -> None:
-    """Against a mirror on the host; a second buffer beside it must stay as it is."""
+@pytest.mark.parametrize(("size", "window"), [*((n, 0) for n in (1, 2, 3, 5, 8, 33, 1000)), (1500, 512), (1537, 256)])
+def test_uploads_fills_and_downloads_at_any_byte(size: int, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a mirror on the host; a second buffer beside it must stay as it is. Some are longer than a binding."""
     on, random = backend(), Random(size)
+    if window:
+        monkeypatch.setattr(on.gpu, "binding_bytes", window)
     with on.allocate(size) as buffer, on.allocate(size) as other:
         mirror = bytearray(random.randbytes(size))
         on.upload_many([(buffer, 0, mirror), (other, 0, bytes(size))])
@@ -67,6 +69,51 @@ def test_uploads_fills_and_downloads_at_any_byte(size: int) -> None:
                     assert list(map(bytes, views)) == [mirror[start:stop], bytes(size), bytes(mirror)]
         assert on.download(buffer) == mirror
         assert on.download(other) == bytes(size)
+
+
+@pytest.mark.parametrize("place", [0, 127, 128, 255, 256, 374])
+def test_a_change_anywhere_in_a_buffer_longer_than_a_binding_is_seen(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = backend()
+    monkeypatch.setattr(on.gpu, "binding_bytes", 512)
+    text = """
+    program down(workgroup 1) {
+      buffer 0 left: u32[125] readwrite
+      if left[0] > 0 { left[0] = left[0] - 1 }
+    }
+    """
+    start = np.zeros(375, "<u4")
+    start[place] = 5
+    with resident(start) as data, resident(words(3, *[0] * 124)) as left:
+        step = Step(parse(text), [left], grid_override=(1,))
+        result = on.run_sequence(repeat=[step], times=9, until=Unchanged([data, left]))
+        assert (result.passes, result.converged) == (4, True)
+        assert not on.run_sequence(repeat=[step], times=2, until=Zero(data)).converged
+        on.upload(data, words(0), 4 * place)
+        assert on.run_sequence(repeat=[step], times=2, until=Zero(data)).passes == 1
+
+
+def test_buffers_as_long_as_a_binding_run_and_longer_ones_are_refused() -> None:
+    on, most = backend(), backend().gpu.binding_bytes
+    if most > 1 << 28:
+        pytest.skip("the memory is better used by others")
+    last = parse("program last(workgroup 1) { buffer 0 a: u32[] readwrite\n a[len(a) - 1] = len(a) }")
+    first = parse("program first(workgroup 1) { buffer 0 a: u32[4] readwrite\n a[3] = 9 }")
+    config = DispatchConfig(grid_override=(1,))
+    with on.allocate(most) as whole, on.allocate(most + 4) as longer:
+        on.dispatch_resident(last, [whole], config)
+        assert np.frombuffer(on.download(whole, most - 4), "<u4").tolist() == [most // 4]
+        before = on.metrics()["submissions"]
+        with pytest.raises(UnsupportedFeature, match=rf"buffer 'a' \(this adapter binds {most:,} at most\)") as caught:
+            on.dispatch_resident(last, [longer], config)
+        assert "Fix: work on smaller pieces" in str(caught.value)
+        assert on.metrics()["submissions"] == before
+        # What a program does not bind may be as long as it likes, and is filled to its end.
+        on.fill(longer, 7)
+        on.dispatch_resident(first, [longer], config)
+        ranges = [(longer, 8, 8), (longer, most - 4, 8)]
+        assert list(map(bytes, on.download_many(ranges))) == [b"\7\7\7\7\t\0\0\0", b"\7" * 8]
 
 
 def test_a_batch_of_downloads_waits_once() -> None:

@@ -54,6 +54,7 @@ def texts() -> dict[str, str]:
         "sum": emit_wgsl(total).text,
         "sum_watched": emit_wgsl(total, watches_loops=True).text,
         "meeting": emit_wgsl(parse(MEETING)).text,
+        "meeting_native": emit_wgsl(parse(MEETING).with_subgroup_size(8), native_subgroups=True).text,
     }
 
 

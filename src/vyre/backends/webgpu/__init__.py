@@ -1,13 +1,13 @@
 """Who runs programs on a GPU? WebGPU, through Vulkan, Metal or D3D12; where there is no GPU, software that acts as one.
 
-Grid-wide points are not native: the driver's routes cut programs there. Operations of a subgroup go through workgroup
-memory, so ``capabilities`` does not claim them, and programs with them run all the same.
+Grid-wide points are not native: the driver's routes cut programs there, and the device itself finds out which piece is
+next. Operations of a subgroup are the device's own where its subgroups are as large as the program's; if not, they go
+through workgroup memory, and ``capabilities`` does not claim them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter_ns
@@ -18,9 +18,10 @@ import msgspec
 import vyre
 from vyre.backends.webgpu import adapters
 from vyre.backends.webgpu.gpu import Gpu
-from vyre.backends.webgpu.launches import PreparedLaunch, kernel_of
-from vyre.backends.webgpu.probe import ends_loops, is_float_exact
+from vyre.backends.webgpu.launches import PreparedLaunch, host_reads_grid, kernel_of
+from vyre.backends.webgpu.probe import ends_loops, is_float_exact, is_subgroup_right
 from vyre.backends.webgpu.runs import Answer, Run, Watch, works_of
+from vyre.backends.webgpu.segments import can_drive, drive
 from vyre.backends.webgpu.sequences import WebGpuSequence
 from vyre.driver import trace
 from vyre.driver.backend import Availability, Backend, Fill, Upload
@@ -31,23 +32,25 @@ from vyre.driver.fixpoint import Passes
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
 from vyre.driver.pending import Inputs
 from vyre.driver.pipeline import CompiledPipeline
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile
+from vyre.driver.profile import EVERY_TYPE, DeviceProfile, require_supported
 from vyre.driver.resident import (
     ReadRangeLike,
     ResidentBuffer,
     read_ranges,
-    require_byte,
     require_byte_len,
     require_owned,
-    require_range,
+    staged,
 )
+from vyre.driver.segments import DrivenSegments, Key
 from vyre.driver.sequence import PreparedSequence, Step, Until, plan_sequence
 from vyre.driver.telemetry import count_launch
 from vyre.driver.timing import TimedResult
-from vyre.errors import BadInputs, DeviceLost, Timeout
+from vyre.errors import BadInputs
+from vyre.ir import nodes as n
+from vyre.ir.binding import indirect_dispatch
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.program import Program
-from vyre.lower.plan import cut_program
+from vyre.lower.plan import GridSyncPlan, cut_program
 from vyre.semantics.types import DType
 
 _MOST_LAUNCHES: Final = 256
@@ -66,7 +69,7 @@ class WebGpuBackend(Backend):
         self._gpu: Gpu | None = None
         self._profile: DeviceProfile | None = None
         self._opening = Lock()
-        self._launches: dict[BindingPlan, PreparedLaunch] = {}
+        self._launches: dict[tuple[BindingPlan, bool], PreparedLaunch] = {}
 
     @classmethod
     def availability(cls) -> Availability:
@@ -84,6 +87,8 @@ class WebGpuBackend(Backend):
     def _opened(self) -> Gpu:
         gpu = Gpu(adapters.choose_adapter(self._wanted))
         gpu.ends_loops = ends_loops(gpu)
+        if gpu.fixed_lanes is not None and is_subgroup_right(gpu, gpu.fixed_lanes):
+            gpu.native_lanes = gpu.fixed_lanes
         return gpu
 
     @property
@@ -126,7 +131,8 @@ class WebGpuBackend(Backend):
         plan, gpu = bound.plan, self.gpu
         launch = self.prepared_launch(plan)
         sizes = [slot.byte_size for slot in plan.descriptors] + launch.captures
-        with gpu.watched(), self._borrowed(gpu, sizes) as buffers:
+        with gpu.watched(), gpu.borrowing() as take:
+            buffers = list(map(take, sizes))
             with trace.span("upload", self.id, bytes=plan.input_bytes):
                 for slot, buffer in zip(plan.descriptors, buffers, strict=False):
                     if slot.input_slot is not None and slot.byte_size:
@@ -149,11 +155,10 @@ class WebGpuBackend(Backend):
     ) -> TimedResult:
         start = perf_counter_ns()
         config = config or DEFAULT_CONFIG
-        plan = binder_of(program).bind_resident(self, resources, config, self.accepts)
-        launch, gpu = self.prepared_launch(plan), self.gpu
+        launch, gpu = self.resident_launch(program, resources, config), self.gpu
         memory = [self.memory(resource) for resource in resources]
-        with gpu.watched(), self._borrowed(gpu, launch.captures) as captures:
-            answer = self._run(launch, [*memory, *captures], config, [], _nothing)
+        with gpu.watched(), gpu.borrowing() as take:
+            answer = self._run(launch, [*memory, *map(take, launch.captures)], config, [], _nothing)
         count_launch(0)
         timing, ran = answer.timing, answer.passes
         wall = perf_counter_ns() - start
@@ -175,27 +180,22 @@ class WebGpuBackend(Backend):
             answer = run.go(reads, use, clears=clears, timeout_s=config.timeout_s)
         return answer if config.passes > 1 else msgspec.structs.replace(answer, passes=_ONE_PASS)
 
-    @contextmanager
-    def _borrowed(self, gpu: Gpu, sizes: Sequence[int]) -> Iterator[list[Any]]:
-        """Memory for the time of a call; it is not used again where the device may still be working on it."""
-        buffers: list[Any] = []
-        try:
-            buffers.extend(map(gpu.take, sizes))
-            yield buffers
-        except (DeviceLost, Timeout):
-            raise
-        except BaseException:
-            gpu.give_back(buffers)
-            raise
-        gpu.give_back(buffers)
+    def resident_launch(
+        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig
+    ) -> PreparedLaunch:
+        """What a launch on resident buffers needs; the device reads a grid that is in memory, if the host need not."""
+        on_host = host_reads_grid(program, config)
+        plan = binder_of(program).bind_resident(self, resources, config, self.accepts, reads_grid=on_host)
+        return self.prepared_launch(plan, None if on_host else indirect_dispatch(program))
 
-    def prepared_launch(self, plan: BindingPlan) -> PreparedLaunch:
-        """What a plan's launches share, made once."""
-        prepared = self._launches.get(plan)
+    def prepared_launch(self, plan: BindingPlan, grid: n.IndirectDispatch | None = None) -> PreparedLaunch:
+        """What a plan's launches share, made once; ``grid`` says where the device reads it."""
+        key = plan, grid is not None
+        prepared = self._launches.get(key)
         if prepared is None:
             if len(self._launches) >= _MOST_LAUNCHES:
                 self._launches.clear()
-            prepared = self._launches[plan] = PreparedLaunch(self.gpu, plan)
+            prepared = self._launches[key] = PreparedLaunch(self.gpu, plan, grid)
         return prepared
 
     def prepare_sequence(
@@ -209,6 +209,11 @@ class WebGpuBackend(Backend):
         reads: Iterable[ReadRangeLike] = (),
     ) -> PreparedSequence:
         return WebGpuSequence(self, plan_sequence(steps, prefix, repeat, times, until, reads))
+
+    def drive_segments(
+        self, plan: GridSyncPlan, held: Mapping[Key, ResidentBuffer], config: DispatchConfig
+    ) -> DrivenSegments | None:
+        return drive(self, plan, held, config) if can_drive(plan) else None
 
     def memory(self, buffer: ResidentBuffer) -> Any:
         """The device's memory of a resident buffer of this backend."""
@@ -229,28 +234,14 @@ class WebGpuBackend(Backend):
         with gpu.lock:
             memory.destroy()
 
-    def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
-        self.upload_many([(buffer, offset, data)])
-
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
-        filling = [
-            (self.memory(buffer), offset, require_range(buffer, offset, length), require_byte(value))
-            for buffer, offset, length, value in fills
-        ]
-        staged = []
-        for buffer, offset, data in uploads:
-            memory, view = self.memory(buffer), byte_view(data)
-            require_range(buffer, offset, len(view))
-            staged.append((memory, offset, view, buffer.byte_len))
+        views, filling = staged(self, uploads, fills)
+        patches = [(self.memory(buffer), *where, value * 0x01010101) for buffer, *where, value in filling]
+        ready = [(self.memory(buffer), offset, view, buffer.byte_len) for buffer, offset, view in views]
         gpu = self.gpu
-        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view, _ in staged)), gpu.watched():
-            patches = [(memory, offset, size, value * 0x01010101) for memory, offset, size, value in filling]
+        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)), gpu.watched():
             gpu.fill(patches)
-            gpu.fill([patch for memory, offset, view, end in staged for patch in gpu.upload(memory, offset, view, end)])
-
-    def fill(self, buffer: ResidentBuffer, value: int = 0, offset: int = 0, length: int | None = None) -> None:
-        size = require_range(require_owned(self, buffer), offset, length)
-        self.upload_many((), fills=[(buffer, offset, size, value)])
+            gpu.fill([patch for one in ready for patch in gpu.upload(*one)])
 
     def download(
         self,
@@ -310,11 +301,14 @@ class WebGpuPipeline(CompiledPipeline):
 
     def wgsl(self) -> str:
         """The WGSL of the kernels that an unfolded grid runs: one, or one for each launch of a program that is cut."""
-        program = binder_of(self.program).program
+        program = self.improved.program
         if self.config.workgroup_override is not None:
             program = program.with_workgroup_size(self.config.workgroup_override)
-        parts = [part for segment in cut_program(program).segments for part in (segment.before, segment.program)]
-        return "\n".join(kernel_of(part, folded=False).text for part in parts if part is not None)
+        launches = [part for segment in cut_program(program).segments for part in (segment.before, segment.program)]
+        parts = [part for part in launches if part is not None]
+        for part in parts:
+            require_supported(self.backend.accepts, part)
+        return "\n".join(kernel_of(part, folded=False).text for part in parts)
 
     def explain(self, inputs: Inputs | None = None) -> str:
         lines = [super().explain(inputs)]
@@ -344,6 +338,8 @@ def _profile_of(gpu: Gpu) -> DeviceProfile:
         device=f"{gpu.facts.name} ({gpu.facts.api}, {gpu.facts.driver})",
         dtypes=EVERY_TYPE - {DType.F64},
         float_exact=is_float_exact(gpu),
+        subgroup_ops=gpu.native_lanes is not None,
+        subgroup_size=gpu.native_lanes,
         shared_memory=True,
         async_transfers=True,
         indirect_dispatch=True,

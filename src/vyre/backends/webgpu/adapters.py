@@ -120,6 +120,14 @@ def facts_of(adapter: Any) -> AdapterFacts:
     return AdapterFacts(info["device"], info["description"], info["adapter_type"], info["backend_type"])
 
 
+def fixed_lanes(adapter: Any) -> int | None:
+    """How many lanes a subgroup has; None if that is not always the same number."""
+    info = adapter.info
+    # The library calls them by either name, in one version or another.
+    least, most = (info.get(f"subgroup_{end}_size", info.get(f"stackgroup_{end}_size")) for end in ("min", "max"))
+    return least if least and least == most else None
+
+
 def choose_adapter(wanted: str | None) -> Any:
     """The best adapter, or the first whose name contains ``wanted``."""
     if find_spec("wgpu") is None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre.backends.webgpu.adapters import AdapterFacts, facts_of
-from vyre.backends.webgpu.tools import FILL, READ_ONLY, tool_groups
+from vyre.backends.webgpu.adapters import AdapterFacts, facts_of, fixed_lanes
+from vyre.backends.webgpu.tools import FILL, READ_ONLY, STATE_WORDS, tool_groups
 from vyre.driver import telemetry, trace
 from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.outputs import OutputBuffers
@@ -30,7 +30,12 @@ _MOST_POOLED_BYTES: Final = 256 << 20
 _MOST_STAGED_BYTES: Final = 256 << 20
 _LEAST_BUFFER: Final = 256
 FAULT_BYTES: Final = 16
-_WANTED_FEATURES: Final = ("timestamp-query",)
+# Where a binding may begin, on any device.
+_BINDING_STEP: Final = 256
+_WANTED_FEATURES: Final = ("timestamp-query", "subgroup")
+
+# Bytes of a buffer: where they begin, and how many.
+Region = tuple[Any, int, int]
 
 
 def whole_words(byte_count: int) -> int:
@@ -74,7 +79,7 @@ class Timer:
             "end_of_pass_write_index": 2 * number + 1,
         }
 
-    def resolve(self, encoder: Any, count: int) -> tuple[Any, int, int]:
+    def resolve(self, encoder: Any, count: int) -> Region:
         """Makes the times of so many passes readable; gives where."""
         encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
         return self._resolved, 0, 16 * count
@@ -104,7 +109,7 @@ class Gpu:
         self.buffer_bytes = self.limits["max-buffer-size"] // 16 * 16
         usage = wgpu.BufferUsage
         self._memory_usage = usage.STORAGE | usage.COPY_SRC | usage.COPY_DST | usage.INDIRECT
-        self._block_usage = usage.UNIFORM | usage.COPY_DST
+        self._block_usage = usage.UNIFORM | usage.COPY_DST | usage.STORAGE
         self._staging_usage = usage.MAP_READ | usage.COPY_DST
         self._pipelines: MemoryCache[Pipeline] = MemoryCache(_MOST_PIPELINES)
         self._bind_groups: MemoryCache[tuple[Any, Sequence[Any]]] = MemoryCache(_MOST_BIND_GROUPS)
@@ -115,9 +120,15 @@ class Gpu:
         self._pooled = 0
         self._staging: list[Any] = []
         self._waiter: ThreadPoolExecutor | None = None
-        # Whether the device ends loops by itself, and where kernels tell that it did; who opens the device finds out.
+        # The lanes of every subgroup, if they are always as many.
+        self.fixed_lanes = fixed_lanes(adapter) if "subgroup" in features else None
+        # Who opens the device finds out whether it ends loops by itself, and the lanes of subgroups to be trusted.
         self.ends_loops = False
+        self.native_lanes: int | None = None
+        # Where kernels tell what went wrong: whether a loop was ended, and a grid that cannot be launched.
         self.faults = self.new_memory(FAULT_BYTES)
+        # How far the run is that the device drives by itself; there is one at a time.
+        self.state = self.new_memory(4 * STATE_WORDS)
         self.submissions = 0
         self.readbacks = 0
 
@@ -129,10 +140,11 @@ class Gpu:
                 raise DeviceLost("webgpu", self.lost_reason)
             try:
                 yield
-            except self._wgpu.GPUOutOfMemoryError as error:
-                raise DeviceOutOfMemory(requested) from error
             except (self._wgpu.GPUError, RuntimeError) as error:
                 message = str(error)
+                # The library calls it by this name, or tells of it with the fault of whatever needed the memory.
+                if isinstance(error, self._wgpu.GPUOutOfMemoryError) or "Not enough memory" in message:
+                    raise DeviceOutOfMemory(requested) from error
                 if "device is lost" in message.lower() or "PollThread" in message:
                     self.lost_reason = "the driver gave it up, or it was destroyed"
                     raise DeviceLost("webgpu", self.lost_reason) from error
@@ -152,9 +164,10 @@ class Gpu:
 
     def block(self, words: Sequence[int]) -> Any:
         """A parameter block; equal ones are one."""
-        return self._blocks.get_or_make(tuple(words), lambda: self._new_block(words))
+        return self._blocks.get_or_make(tuple(words), lambda: self.new_block(words))
 
-    def _new_block(self, words: Sequence[int]) -> Any:
+    def new_block(self, words: Sequence[int]) -> Any:
+        """A parameter block that kernels may write to."""
         data = np.zeros(-(-len(words) // 4) * 4, "<u4")
         data[: len(words)] = words
         with self.watched():
@@ -181,13 +194,32 @@ class Gpu:
                 else:
                     buffer.destroy()
 
+    @contextmanager
+    def borrowing(self) -> Iterator[Callable[[int], Any]]:
+        """Gives memory for the time of a block; it is not used again where the device may still be working on it."""
+        held: list[Any] = []
+
+        def take(byte_count: int) -> Any:
+            held.append(self.take(byte_count))
+            return held[-1]
+
+        try:
+            yield take
+        except (DeviceLost, Timeout):
+            raise
+        except BaseException:
+            self.give_back(held)
+            raise
+        self.give_back(held)
+
     def write(self, buffer: Any, offset: int, data: memoryview) -> None:
         """Queues whole words of data to be written at a whole word; a last word that is not whole is filled up."""
         whole = len(data) // 4 * 4
-        if whole:
-            self.queue.write_buffer(buffer, offset, data[:whole])
-        if whole != len(data):
-            self.queue.write_buffer(buffer, offset + whole, bytes(data[whole:]).ljust(4, b"\0"))
+        with self.watched(len(data)):
+            if whole:
+                self.queue.write_buffer(buffer, offset, data[:whole])
+            if whole != len(data):
+                self.queue.write_buffer(buffer, offset + whole, bytes(data[whole:]).ljust(4, b"\0"))
 
     def pipeline(self, text: str, read_only: tuple[bool, ...], name: str) -> Pipeline:
         """The compiled kernel of a text, whose storage buffers are read-only or not; compiled once."""
@@ -229,21 +261,30 @@ class Gpu:
             found = self._layouts[read_only] = layout, made
         return found
 
-    def bind_group(self, pipeline: Pipeline, block: Any, buffers: Sequence[Any], sizes: Sequence[int]) -> Any:
+    def bind_group(self, pipeline: Pipeline, block: Any, regions: Sequence[Region]) -> Any:
         """The bindings of a launch; the same ones again are found, not made."""
-        key = id(pipeline), id(block), tuple(map(id, buffers)), tuple(sizes)
+        key = id(pipeline), id(block), tuple([(id(buffer), offset, size) for buffer, offset, size in regions])
         found = self._bind_groups.get(key)
         if found is None:
-            entries = [{"binding": 0, "resource": {"buffer": block, "offset": 0, "size": block.size}}]
-            entries += [
-                {"binding": number, "resource": {"buffer": buffer, "offset": 0, "size": size}}
-                for number, (buffer, size) in enumerate(zip(buffers, sizes, strict=True), 1)
+            resources = [(block, 0, block.size), *regions]
+            entries = [
+                {"binding": number, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+                for number, (buffer, offset, size) in enumerate(resources)
             ]
             group = self.device.create_bind_group(layout=pipeline.layout, entries=entries)
             # The key names objects by identity, so the entry keeps them alive.
-            found = group, (pipeline, block, *buffers)
+            found = group, (pipeline, *resources)
             self._bind_groups.put(key, found)
         return found[0]
+
+    def windows(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Bytes of a buffer in pieces that can be bound: where to bind, and the piece from there on."""
+        most = self.binding_bytes // _BINDING_STEP * _BINDING_STEP
+        while start < stop:
+            first = start // most * most
+            end = min(stop, first + most)
+            yield first, start - first, end - first
+            start = end
 
     def tool(self, text: str) -> Pipeline:
         """One of the backend's own kernels."""
@@ -252,15 +293,16 @@ class Gpu:
             found = self._tools[text] = self.compiled(text, READ_ONLY[text], "tool")
         return found
 
-    def fill_launch(self, buffer: Any, offset: int, length: int, pattern: int) -> tuple[Any, Any, int]:
-        """A launch that sets bytes to the bytes of a word: pipeline, bindings and workgroups."""
-        first, last = offset // 4, (offset + length - 1) // 4
-        head = 0xFFFFFFFF << 8 * (offset % 4) & 0xFFFFFFFF
-        tail = 0xFFFFFFFF >> 8 * (3 - (offset + length - 1) % 4)
+    def fill_launches(self, buffer: Any, offset: int, length: int, pattern: int) -> Iterator[tuple[Any, Any, int]]:
+        """Launches that set bytes to the bytes of a word: pipeline, bindings and workgroups."""
         pipeline = self.tool(FILL)
-        block = self.block([first, last - first + 1, pattern, head, tail])
-        group = self.bind_group(pipeline, block, [buffer], [buffer.size])
-        return pipeline.pipeline, group, tool_groups(last - first + 1)
+        for bound, start, stop in self.windows(offset, offset + length):
+            first, last = start // 4, (stop - 1) // 4
+            head = 0xFFFFFFFF << 8 * (start % 4) & 0xFFFFFFFF
+            tail = 0xFFFFFFFF >> 8 * (3 - (stop - 1) % 4)
+            block = self.block([first, last - first + 1, pattern, head, tail])
+            group = self.bind_group(pipeline, block, [(buffer, bound, whole_words(stop))])
+            yield pipeline.pipeline, group, tool_groups(last - first + 1)
 
     def fill(self, patches: Sequence[tuple[Any, int, int, int]]) -> None:
         """Queues fills of bytes (buffer, offset, length) with the bytes of a word."""
@@ -272,12 +314,12 @@ class Gpu:
             if pattern == 0 and offset % 4 == 0 and length % 4 == 0:
                 encoder.clear_buffer(buffer, offset, length)
                 continue
-            pipeline, group, groups = self.fill_launch(buffer, offset, length, pattern)
-            compute = encoder.begin_compute_pass()
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(groups)
-            compute.end()
+            for pipeline, group, groups in self.fill_launches(buffer, offset, length, pattern):
+                compute = encoder.begin_compute_pass()
+                compute.set_pipeline(pipeline)
+                compute.set_bind_group(0, group)
+                compute.dispatch_workgroups(groups)
+                compute.end()
         self.submit(encoder)
 
     def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> Iterator[tuple[Any, int, int, int]]:
@@ -297,7 +339,7 @@ class Gpu:
                 word = int.from_bytes(bytes(data[start:stop]), "little") << 8 * at
                 yield buffer, offset + start, stop - start, word
 
-    def read_into(self, encoder: Any, regions: Sequence[tuple[Any, int, int]], into: OutputBuffers | None) -> Any:
+    def read_into(self, encoder: Any, regions: Sequence[Region], into: OutputBuffers | None) -> Any:
         """Reads regions into the caller's slots, or into new memory."""
         if into is not None:
             return self.read(encoder, regions, into.store)
@@ -326,7 +368,7 @@ class Gpu:
     def read(
         self,
         encoder: Any,
-        ranges: Sequence[tuple[Any, int, int]],
+        ranges: Sequence[Region],
         use: Callable[[list[memoryview]], Any],
         timeout_s: float | None = None,
     ) -> Any:
@@ -370,7 +412,8 @@ class Gpu:
             chosen = min(fitting, key=lambda buffer: buffer.size)
             self._staging.remove(chosen)
             return chosen
-        return self.device.create_buffer(size=_pool_size(size), usage=self._staging_usage)
+        with self.watched(size):
+            return self.device.create_buffer(size=_pool_size(size), usage=self._staging_usage)
 
     def _keep_staging(self, buffer: Any) -> None:
         self._staging.append(buffer)

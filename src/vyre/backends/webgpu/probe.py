@@ -1,4 +1,5 @@
-"""Are a device's floats exact, and do its loops end when they should? Programs that every device is given find out.
+"""Are a device's floats exact, its subgroups right, its loops as long as they should be? Programs that it is given
+find out.
 
 What WGSL promises is less than IEEE: contraction, division to 2.5 ULP, subnormals that may be flushed. Devices often
 give more. The operations that are left to the device are tried on edges and at random, by the code that every program
@@ -14,10 +15,13 @@ import numpy as np
 
 from vyre.backends.webgpu.gpu import Gpu
 from vyre.emit.wgsl import emit_wgsl
+from vyre.errors import KernelCompileFailed
 from vyre.ir import build as b
 from vyre.ir import nodes as n
+from vyre.ir import parse
 from vyre.ir.binding import Array
 from vyre.ir.buffers import BufferDecl
+from vyre.ir.limits import MAX_SUBGROUP_SIZE
 from vyre.ir.program import Program
 from vyre.semantics.arrays import array_bitcast, array_cast, array_meaning
 from vyre.semantics.types import DType
@@ -109,9 +113,54 @@ def ends_loops(gpu: Gpu) -> bool:
     return int(found[0]) != (_PASSES - 1) * _PASSES
 
 
-def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], groups: int) -> Array:
+# Every kind of meeting, in branches and loops that some lanes are not in, and after some have left.
+_MEETINGS: Final = """
+program meetings(workgroup {size}, subgroup {lanes}) {{
+  buffer 0 data: u32[] read
+  buffer 1 out: u32[] output
+  let x = data[gid.x]
+  if x % 7 == 0 {{ return }}
+  for k in 0 .. 3 {{
+    if (x >> k) % 3 != 0 {{
+      let at = (gid.x * 3 + k) * 8
+      out[at] = subgroup_ballot(((x >> k) & 1) == 1)
+      out[at + 1] = subgroup_shuffle(x, (x >> 7) % ({lanes} + 2))
+      out[at + 2] = u32(subgroup_shuffle(u64(x) << 31u64, (x >> 9) % {lanes}) >> 32u64)
+      out[at + 3] = subgroup_reduce(add, x)
+      out[at + 4] = subgroup_reduce(xor, x)
+      out[at + 5] = bitcast(u32, subgroup_reduce(min, bitcast(i32, x)))
+      out[at + 6] = bitcast(u32, subgroup_reduce(add, f32(x) * 0.1))
+      out[at + 7] = u32(subgroup_reduce(add, u64(x) * 65537u64) >> 20u64)
+    }}
+  }}
+}}
+"""
+_GROUPS: Final = 4
+
+
+def is_subgroup_right(gpu: Gpu, lanes: int) -> bool:
+    """Whether the device's subgroups, of so many lanes, give what workgroup memory gives; drivers have faults."""
+    if lanes & (lanes - 1) or not 1 <= lanes <= MAX_SUBGROUP_SIZE:
+        return False
+    for size in (lanes, 3 * lanes - 1):
+        program = parse(_MEETINGS.format(size=size, lanes=lanes))
+        count = size * _GROUPS
+        data = np.random.default_rng(lanes).integers(0, 1 << 32, count, "<u4")
+        try:
+            found, meant = (
+                _run(gpu, program, [data], [count, 24 * count], _GROUPS, native_subgroups=native)
+                for native in (True, False)
+            )
+        except KernelCompileFailed:
+            return False
+        if not np.array_equal(found, meant):
+            return False
+    return True
+
+
+def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], groups: int, **options: bool) -> Array:
     """The words of the last buffer after a launch; all buffers are sized at run time, in this order."""
-    kernel = emit_wgsl(program)
+    kernel = emit_wgsl(program, **options)
     sizes = [4 * count for count in counts]
     with gpu.watched():
         pipeline = gpu.compiled(kernel.text, (*[True] * len(inputs), False), program.name)
@@ -122,7 +171,8 @@ def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], gro
         compute = encoder.begin_compute_pass()
         compute.set_pipeline(pipeline.pipeline)
         block = gpu.block([groups, 1, 1, groups, 0, *counts])
-        compute.set_bind_group(0, gpu.bind_group(pipeline, block, buffers, sizes))
+        bound = [(buffer, 0, size) for buffer, size in zip(buffers, sizes, strict=True)]
+        compute.set_bind_group(0, gpu.bind_group(pipeline, block, bound))
         compute.dispatch_workgroups(groups)
         compute.end()
 

@@ -6,40 +6,43 @@ when the run is over it makes the launches that are still to come empty, so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
 from time import perf_counter_ns
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, whole_words
-from vyre.backends.webgpu.launches import PreparedLaunch
-from vyre.backends.webgpu.tools import COMPARE, CONTROL, NONZERO, STATE_WORDS, tail_mask, tool_groups
+from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Region, whole_words
+from vyre.backends.webgpu.launches import INDIRECT_BYTES, PreparedLaunch
+from vyre.backends.webgpu.tools import COMPARE, CONTROL, FOLD, NONZERO, STATE_WORDS, tail_mask, tool_groups
 from vyre.driver.fixpoint import Passes, count_passes
 from vyre.driver.timing import Timing
-from vyre.errors import DeviceLost, DispatchFailed, Timeout
+from vyre.errors import BadInputs, DispatchFailed
 
 # Launches in one submission: more make the queue long before anything runs, fewer cost submissions.
-_MOST_LAUNCHES: Final = 4096
-_FIRST_BATCH: Final = 4
-_LARGEST_BATCH: Final = 128
+MOST_LAUNCHES: Final = 4096
+FIRST_BATCH: Final = 4
+LARGEST_BATCH: Final = 128
 # Answers so short are read with every batch of passes, so that the last one needs no second question.
 _SHORT_READ: Final = 1 << 20
-_INDIRECT_BYTES: Final = 12
-
-Region = tuple[Any, int, int]
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):
-    """One dispatch on the device: a pipeline, its bindings and its workgroups."""
+    """One dispatch on the device: a pipeline, its bindings and its workgroups.
+
+    With ``arguments``, a buffer and an offset, the workgroups are what is there when it runs. One that is ``always`` to
+    run does so even after the last pass.
+    """
 
     pipeline: Any
     group: Any
-    groups: tuple[int, int, int]
+    groups: tuple[int, int, int] = (1, 1, 1)
     has_faults: bool = False
+    arguments: tuple[Any, int] | None = None
+    always: bool = False
 
 
 class Watch(msgspec.Struct, frozen=True, eq=False):
@@ -63,11 +66,16 @@ def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any], *, cleari
     if clearing:
         for place in launch.fresh:
             size = launch.plan.descriptors[place].byte_size
-            pipeline, group, groups = gpu.fill_launch(buffers[place], 0, size, 0)
-            works.append(Work(pipeline, group, (groups, 1, 1)))
-    if launch.invocations:
+            for pipeline, group, groups in gpu.fill_launches(buffers[place], 0, size, 0):
+                works.append(Work(pipeline, group, (groups, 1, 1)))
+    arguments = None
+    if launch.arguments is not None:
+        arguments = launch.arguments, 0
+        tool = gpu.tool(FOLD).pipeline
+        works.append(Work(tool, launch.fold_group(gpu, buffers), has_faults=True, always=True))
+    if launch.invocations or arguments:
         group = launch.bind_group(gpu, buffers)
-        works.append(Work(launch.pipeline.pipeline, group, launch.groups, launch.has_faults))
+        works.append(Work(launch.pipeline.pipeline, group, launch.groups, launch.has_faults, arguments))
     return works
 
 
@@ -93,11 +101,10 @@ class Run:
     ) -> Answer:
         """Clears buffers, runs everything, and reads; holds the device's lock."""
         start = perf_counter_ns()
-        clock = _Clock(self.gpu, any(work.has_faults for work in (*self.first, *self.repeat)))
+        clock = Clock(self.gpu, (*self.first, *self.repeat), drives=self.watch is not None)
         with self.gpu.watched():
             encoder = self.gpu.device.create_command_encoder()
-            if clock.has_faults:
-                encoder.clear_buffer(self.gpu.faults, 0, FAULT_BYTES)
+            clock.clear(encoder)
             for buffer, size in clears:
                 encoder.clear_buffer(buffer, 0, whole_words(size))
             if self.watch is None:
@@ -112,104 +119,92 @@ class Run:
     def _straight(
         self,
         encoder: Any,
-        clock: _Clock,
+        clock: Clock,
         reads: Sequence[Region],
         use: Callable[[list[memoryview]], Any],
         timeout_s: float | None,
     ) -> Any:
         pieces = self._pieces()
         for works in pieces[:-1]:
-            _encode(clock.begin(encoder), works)
+            encode(clock.begin(encoder), works)
             clock.read(encoder, [], _nothing, timeout_s)
             encoder = self.gpu.device.create_command_encoder()
-        _encode(clock.begin(encoder), pieces[-1])
+        encode(clock.begin(encoder), pieces[-1])
         return clock.read(encoder, reads, use, timeout_s)
 
     def _pieces(self) -> list[Sequence[Work]]:
         """All dispatches in pieces that one submission takes; equal pieces are one object."""
         whole = len(self.first) + self.times * len(self.repeat)
-        if whole <= _MOST_LAUNCHES:
+        if whole <= MOST_LAUNCHES:
             return [[*self.first, *list(self.repeat) * self.times]]
-        at_once = max(1, _MOST_LAUNCHES // max(1, len(self.repeat)))
+        at_once = max(1, MOST_LAUNCHES // max(1, len(self.repeat)))
         full, rest = divmod(self.times, at_once)
         return [self.first, *[list(self.repeat) * at_once] * full, list(self.repeat) * rest]
 
     def _until(
         self,
         encoder: Any,
-        clock: _Clock,
+        clock: Clock,
         watch: Watch,
         reads: Sequence[Region],
         use: Callable[[list[memoryview]], Any],
         timeout_s: float | None,
     ) -> tuple[Any, Passes]:
         gpu = self.gpu
-        held = [gpu.take(4 * STATE_WORDS)]
-        try:
-            encoder.clear_buffer(held[0], 0, 4 * STATE_WORDS)
+        with gpu.borrowing() as take:
             if self.first:
-                _encode(clock.begin(encoder), self.first)
-            works = [*self.repeat, *self._watching(encoder, watch, held)]
-            slots = {groups: _INDIRECT_BYTES * at for at, groups in enumerate(dict.fromkeys(w.groups for w in works))}
-            held.append(launches := gpu.take(_INDIRECT_BYTES * max(1, len(slots))))
-            if slots:
-                gpu.queue.write_buffer(launches, 0, np.array(list(slots), "<u4"))
-            offsets: list[int | None] = [slots[work.groups] for work in works]
-            works.append(self._control(held[0], launches, len(slots)))
-            offsets.append(None)
-            answer = self._batches(encoder, clock, works, launches, offsets, held[0], reads, use, timeout_s)
-        except (DeviceLost, Timeout):
-            # What the device may still be working on is nobody else's.
-            raise
-        except BaseException:
-            gpu.give_back(held)
-            raise
-        gpu.give_back(held)
-        return answer
+                encode(clock.begin(encoder), self.first)
+            works = [*self.repeat, *self._watching(encoder, watch, take)]
+            gated = dict.fromkeys(work.groups for work in works if not work.always and work.arguments is None)
+            launches = take(INDIRECT_BYTES * max(1, len(gated)))
+            if gated:
+                gpu.queue.write_buffer(launches, 0, np.array(list(gated), "<u4"))
+            slots = {groups: (launches, INDIRECT_BYTES * at) for at, groups in enumerate(gated)}
+            works = [
+                work if work.always or work.arguments else replace(work, arguments=slots[work.groups]) for work in works
+            ]
+            works.append(self._control(launches, len(gated)))
+            return self._batches(encoder, clock, works, reads, use, timeout_s)
 
-    def _watching(self, encoder: Any, watch: Watch, held: list[Any]) -> Iterator[Work]:
-        gpu, state = self.gpu, held[0]
+    def _watching(self, encoder: Any, watch: Watch, take: Callable[[int], Any]) -> Iterator[Work]:
+        gpu = self.gpu
+        state = gpu.state, 0, gpu.state.size
+        tool = gpu.tool(NONZERO if watch.for_zero else COMPARE)
         for buffer, size in watch.buffers:
-            if not size:
-                continue
-            words = whole_words(size) // 4
-            block = gpu.block([words, tail_mask(size)])
-            buffers, sizes = [buffer, state], [4 * words, 4 * STATE_WORDS]
-            if not watch.for_zero:
-                held.append(shadow := gpu.take(size))
-                encoder.copy_buffer_to_buffer(buffer, 0, shadow, 0, 4 * words)
-                buffers, sizes = [buffer, shadow, state], [4 * words, 4 * words, 4 * STATE_WORDS]
-            tool = gpu.tool(NONZERO if watch.for_zero else COMPARE)
-            yield Work(tool.pipeline, gpu.bind_group(tool, block, buffers, sizes), (tool_groups(words), 1, 1))
+            watched = [buffer]
+            if size and not watch.for_zero:
+                watched.append(take(size))
+                encoder.copy_buffer_to_buffer(buffer, 0, watched[1], 0, whole_words(size))
+            for bound, _, stop in gpu.windows(0, size):
+                words = whole_words(stop) // 4
+                block = gpu.block([words, tail_mask(stop)])
+                regions = [*((one, bound, 4 * words) for one in watched), state]
+                yield Work(tool.pipeline, gpu.bind_group(tool, block, regions), (tool_groups(words), 1, 1))
 
-    def _control(self, state: Any, launches: Any, slots: int) -> Work:
+    def _control(self, launches: Any, slots: int) -> Work:
         gpu, tool = self.gpu, self.gpu.tool(CONTROL)
         block = gpu.block([3 * slots])
-        sizes = [4 * STATE_WORDS, _INDIRECT_BYTES * max(1, slots)]
-        return Work(tool.pipeline, gpu.bind_group(tool, block, [state, launches], sizes), (1, 1, 1))
+        regions = [(gpu.state, 0, gpu.state.size), (launches, 0, INDIRECT_BYTES * max(1, slots))]
+        return Work(tool.pipeline, gpu.bind_group(tool, block, regions))
 
     def _batches(
         self,
         encoder: Any,
-        clock: _Clock,
+        clock: Clock,
         works: Sequence[Work],
-        launches: Any,
-        offsets: Sequence[int | None],
-        state: Any,
         reads: Sequence[Region],
         use: Callable[[list[memoryview]], Any],
         timeout_s: float | None,
     ) -> tuple[Any, Passes]:
         is_short = sum(length for _, _, length in reads) <= _SHORT_READ
-        encoded, batch = 0, _FIRST_BATCH
+        encoded, batch = 0, FIRST_BATCH
         ran, converged = 0, False
         while encoded < self.times and not converged:
             count = min(batch, self.times - encoded)
             encoded += count
-            batch = min(2 * batch, _LARGEST_BATCH)
-            _encode(clock.begin(encoder), list(works) * count, launches, list(offsets) * count)
-
-            asked = [(state, 0, 4 * STATE_WORDS), *(reads if is_short else ())]
+            batch = min(2 * batch, LARGEST_BATCH)
+            encode(clock.begin(encoder), list(works) * count)
+            asked = [(self.gpu.state, 0, 4 * STATE_WORDS), *(reads if is_short else ())]
             look = partial(self._look, encoded >= self.times, use if is_short else None)
             ran, converged, answer = clock.read(encoder, asked, look, timeout_s)
             encoder = self.gpu.device.create_command_encoder()
@@ -231,32 +226,43 @@ def _nothing(_: list[memoryview]) -> None:
     return None
 
 
-def _encode(compute: Any, works: Sequence[Work], launches: Any = None, offsets: Sequence[int | None] = ()) -> None:
-    """Writes dispatches into a pass; one with an offset has the workgroups that ``launches`` says when it runs."""
+def encode(compute: Any, works: Sequence[Work]) -> None:
+    """Writes dispatches into a pass."""
     pipeline = group = None
-    for work, offset in zip(works, offsets or repeat(None)):  # noqa: B905 (the second may have no end)
+    for work in works:
         if work.pipeline is not pipeline:
             pipeline = work.pipeline
             compute.set_pipeline(pipeline)
         if work.group is not group:
             group = work.group
             compute.set_bind_group(0, group)
-        if offset is None:
+        if work.arguments is None:
             compute.dispatch_workgroups(*work.groups)
         else:
-            compute.dispatch_workgroups_indirect(launches, offset)
+            compute.dispatch_workgroups_indirect(*work.arguments)
     compute.end()
 
 
-class _Clock:
-    """Measures the passes of a run, on the device where it can, and how long the host waited; looks for faults."""
+class Clock:
+    """Measures the passes of a run, on the device where it can, and how long the host waited; looks for faults.
 
-    def __init__(self, gpu: Gpu, has_faults: bool) -> None:
+    ``drives`` says that the device keeps the state of the run.
+    """
+
+    def __init__(self, gpu: Gpu, works: Iterable[Work], *, drives: bool) -> None:
         self.gpu = gpu
-        self.has_faults = has_faults
+        self.drives = drives
+        self.has_faults = any(work.has_faults for work in works)
         self.device_ns: int | None = 0 if gpu.timer is not None else None
         self.waited_ns = 0
         self._timed = 0
+
+    def clear(self, encoder: Any) -> None:
+        """Nothing has gone wrong yet, and no pass was the last."""
+        if self.has_faults or self.drives:
+            encoder.clear_buffer(self.gpu.state, 0, self.gpu.state.size)
+        if self.has_faults:
+            encoder.clear_buffer(self.gpu.faults, 0, FAULT_BYTES)
 
     def begin(self, encoder: Any) -> Any:
         timer = self.gpu.timer
@@ -275,7 +281,7 @@ class _Clock:
         timer, timed = self.gpu.timer, self._timed
         asked = list(reads)
         if self.has_faults:
-            asked.append((self.gpu.faults, 0, 4))
+            asked.append((self.gpu.faults, 0, FAULT_BYTES))
         if timer is not None and timed:
             asked.append(timer.resolve(encoder, timed))
         self._timed = 0
@@ -286,13 +292,26 @@ class _Clock:
             if timer is not None and timed:
                 assert self.device_ns is not None
                 self.device_ns += timer.nanoseconds(views.pop())
-            if self.has_faults and any(views.pop()):
-                raise DispatchFailed(
-                    "the driver of this adapter ended a loop before its time: it allows an invocation, and those that "
-                    "run in step with it, some 65,000 passes in all.",
-                    "run the program on a GPU, or on backend 'cpu'; or share the work among more invocations.",
-                    code="loop-limit",
-                )
+            if self.has_faults:
+                _raise_faults(views.pop())
             return use(views)
 
         return self.gpu.read(encoder, asked, with_times, timeout_s)
+
+
+def _raise_faults(data: memoryview) -> None:
+    """What kernels tell that went wrong."""
+    loops, *grid = np.frombuffer(data, "<u4").tolist()
+    if any(grid):
+        raise BadInputs(
+            f"the grid that memory says is {tuple(grid)}: too many invocations along an axis, or workgroups in all, to "
+            "be numbered by u32.",
+            "launch fewer workgroups, in several pieces.",
+        )
+    if loops:
+        raise DispatchFailed(
+            "the driver of this adapter ended a loop before its time: it allows an invocation, and those that run in "
+            "step with it, some 65,000 passes in all.",
+            "run the program on a GPU, or on backend 'cpu'; or share the work among more invocations.",
+            code="loop-limit",
+        )

@@ -1,6 +1,7 @@
 """How does a sequence run on the device? As one run of dispatches, if none of its steps needs the host.
 
-Steps that do (a route, passes or a time limit of their own, a grid that memory says) go the driver's way, one by one.
+Steps that do (a route, passes or a time limit of their own, memory whose size depends on a grid that is in memory) go
+the driver's way, one by one.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from vyre.backends.webgpu.launches import host_reads_grid
 from vyre.backends.webgpu.runs import Run, Watch, Work, works_of
 from vyre.driver import telemetry, trace
-from vyre.driver.binding import binder_of
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.profile import missing_grid_point
 from vyre.driver.sequence import PreparedSequence, SequencePlan, SequenceResult, Step, Unchanged, Zero
@@ -82,10 +83,7 @@ class WebGpuSequence(PreparedSequence):
         works: list[Work] = []
         for number, step in enumerate(steps, first_number):
             try:
-                plan = binder_of(step.program).bind_resident(
-                    backend, step.resources, step.merged_config, backend.accepts
-                )
-                launch = backend.prepared_launch(plan)
+                launch = backend.resident_launch(step.program, step.resources, step.merged_config)
                 own = [backend.gpu.new_memory(size) for size in launch.captures]
                 captures += own
                 memory = [backend.memory(resource) for resource in step.resources]
@@ -102,6 +100,6 @@ def _is_plain(backend: WebGpuBackend, step: Step) -> bool:
     return (
         config.passes == 1
         and config.timeout_s is None
-        and not step.program.stats().has_indirect_dispatch
+        and not host_reads_grid(step.program, config)
         and missing_grid_point(backend.capabilities, step.program) is None
     )

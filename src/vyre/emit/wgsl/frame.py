@@ -36,10 +36,13 @@ _OVERRUN_IMPOSSIBLE: Final = """fn overrun(going: bool) {
 class Frame(Expressions):
     """A kernel under way. ``lanes`` is how many invocations a workgroup has on the device, ``size`` how many are meant.
 
-    ``in_step`` says that those who are too many take part in every barrier; if not, they end at once.
+    ``in_step`` says that those who are too many take part in every barrier; if not, they end at once. ``native``: the
+    device's subgroups are the program's, and all their lanes are there.
     """
 
-    def __init__(self, program: Program, captures: tuple[Capture, ...], folded: bool, watches_loops: bool) -> None:
+    def __init__(
+        self, program: Program, captures: tuple[Capture, ...], folded: bool, watches_loops: bool, native: bool
+    ) -> None:
         super().__init__()
         self.program = program
         self.captures = captures
@@ -47,7 +50,9 @@ class Frame(Expressions):
         self.watches_loops = watches_loops
         self.subgroup_size = program.subgroup_size
         self.size = math.prod(program.workgroup_size)
-        self.lanes = -(-self.size // _WIDEST_VECTOR) * _WIDEST_VECTOR
+        self.native = native
+        step = max(_WIDEST_VECTOR, program.subgroup_size) if native else _WIDEST_VECTOR
+        self.lanes = -(-self.size // step) * step
         self.in_step = False
         self.hoisted: list[str] = []
         self.shared_words = sum(m.shared_words(decl) for decl in program.shared_buffers())

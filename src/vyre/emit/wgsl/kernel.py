@@ -8,6 +8,7 @@ and they vote whether to enter a branch or another pass of a loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Final
@@ -18,19 +19,22 @@ from vyre.analyze.effects import written_buffers
 from vyre.analyze.ranges import proved_accesses
 from vyre.emit.prepare import prepare
 from vyre.emit.wgsl import memory as m
+from vyre.emit.wgsl import subgroups as s
 from vyre.emit.wgsl.expressions import OVERRUN, Value
 from vyre.emit.wgsl.frame import FAULTS, Frame
-from vyre.emit.wgsl.subgroups import ballot_function, reduce_function, shuffle_function, vote_function
 from vyre.emit.wgsl.text import REGISTER
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import Role
+from vyre.ir.extensions import inline_calls
 from vyre.ir.linearise import replace_in_statement
 from vyre.ir.program import Program
 from vyre.lower.names import names_in
 from vyre.lower.transfers import Capture
 from vyre.semantics.types import DType
 
+# No device that ends loops by itself does so before this many passes of all loops together.
+_SURE_PASSES: Final = 1 << 15
 _MEETING: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
 
@@ -53,13 +57,21 @@ class WgslKernel(msgspec.Struct, frozen=True):
     has_faults: bool
 
 
-def emit_wgsl(program: Program, *, folded: bool = False, watches_loops: bool = False) -> WgslKernel:
+def emit_wgsl(
+    program: Program, *, folded: bool = False, watches_loops: bool = False, native_subgroups: bool = False
+) -> WgslKernel:
     """Writes a legal program without grid-wide points.
 
     A ``folded`` kernel runs any grid, folded over the axes. One that ``watches_loops`` is for a device that ends loops
-    by itself after some number of passes: it notices.
+    by itself after some number of passes: it notices, unless its loops are sure to have fewer.
+    With ``native_subgroups``, those of the device are as large as the program's, and have consecutive lanes.
     """
-    return _Emitter(program, folded, watches_loops).run()
+    if watches_loops and _most_passes(inline_calls(program).entry) <= _SURE_PASSES:
+        kernel = _Emitter(program, folded, False, native_subgroups).run()
+        # The functions of the library have loops of their own.
+        if f"{OVERRUN}(" not in kernel.text:
+            return kernel
+    return _Emitter(program, folded, watches_loops, native_subgroups).run()
 
 
 class _Exits(msgspec.Struct, frozen=True):
@@ -71,9 +83,9 @@ class _Exits(msgspec.Struct, frozen=True):
 
 
 class _Emitter(Frame):
-    def __init__(self, program: Program, folded: bool, watches_loops: bool) -> None:
+    def __init__(self, program: Program, folded: bool, watches_loops: bool, native: bool) -> None:
         prepared = prepare(program)
-        super().__init__(_with_meetings(prepared.program), prepared.captures, folded, watches_loops)
+        super().__init__(_with_meetings(prepared.program), prepared.captures, folded, watches_loops, native)
         stats = self.program.stats()
         self.proved = proved_accesses(self.program)
         self.orders_storage = _orders_storage(self.program)
@@ -296,7 +308,7 @@ class _Emitter(Frame):
 
     def _somebody(self, flag: str) -> str:
         vote = self.function(
-            "vote", "somebody", lambda name: vote_function(name, self.board("votes", 3, "atomic<u32>"))
+            "vote", "somebody", lambda name: s.vote_function(name, self.board("votes", 3, "atomic<u32>"))
         )
         return f"{vote}({flag}, {self.lane})"
 
@@ -343,33 +355,42 @@ class _Emitter(Frame):
     def _meet(self, name: str, operation: n.Expr, on: str) -> None:
         """A subgroup operation, on the values of those who are on."""
         given = [self.variables[v.name] if isinstance(v, n.Var) else self.evaluate(v) for v in walk.operands(operation)]
-        lane = self.lane
-        size, lanes = self.lanes, self.subgroup_size
-        board = self.board("board", size)
+        lane, dtype = self.lane, given[0].dtype
         match operation:
             case n.SubgroupBallot():
-                call = self.function("ballot", "ballot", lambda made: ballot_function(made, board, lanes, size))
+                call = self.function("ballot", "ballot", self._ballot)
                 value = Value(DType.U32, f"{call}({on} && {given[0].text}, {lane})")
             case n.SubgroupShuffle():
-                dtype = given[0].dtype
-                present, high = self.board("present", size), self._high_board(dtype)
-                call = self.function(
-                    ("shuffle", dtype),
-                    f"shuffle_{dtype.label}",
-                    lambda made: shuffle_function(made, dtype, board, high, present, lanes, size),
-                )
+                hint = f"shuffle_{dtype.label}"
+                call = self.function(("shuffle", dtype), hint, lambda made: self._shuffle(made, dtype))
                 value = Value(dtype, f"{call}({on}, {given[0].text}, {given[1].text}, {lane})")
             case n.SubgroupReduce(op):
-                dtype, high = given[0].dtype, self._high_board(given[0].dtype)
-                call = self.function(
-                    ("reduce", op, dtype),
-                    f"reduce_{op}_{dtype.label}",
-                    lambda made: reduce_function(made, op, dtype, board, high, lanes, size, self.use),
-                )
+                hint = f"reduce_{op}_{dtype.label}"
+                call = self.function(("reduce", op, dtype), hint, lambda made: self._reduce(made, op, dtype))
                 value = Value(dtype, f"{call}({on}, {given[0].text}, {lane})")
             case _:
                 raise TypeError(f"{type(operation).__name__} is no meeting of a subgroup")
         self._keep(name, value)
+
+    def _ballot(self, made: str) -> str:
+        if self.native:
+            return s.native_ballot_function(made)
+        return s.ballot_function(made, self._board(), self.subgroup_size, self.lanes)
+
+    def _shuffle(self, made: str, dtype: DType) -> str:
+        if self.native:
+            return s.native_shuffle_function(made, dtype, self.subgroup_size)
+        board, high, present = self._board(), self._high_board(dtype), self.board("present", self.lanes)
+        return s.shuffle_function(made, dtype, board, high, present, self.subgroup_size, self.lanes)
+
+    def _reduce(self, made: str, op: str, dtype: DType) -> str:
+        if self.native:
+            return s.native_reduce_function(made, op, dtype, self.subgroup_size, self.use)
+        board, high = self._board(), self._high_board(dtype)
+        return s.reduce_function(made, op, dtype, board, high, self.subgroup_size, self.lanes, self.use)
+
+    def _board(self) -> str:
+        return self.board("board", self.lanes)
 
     def _high_board(self, dtype: DType) -> str:
         return self.board("board_high", self.lanes) if dtype.bits == 64 else ""
@@ -444,6 +465,20 @@ def _leaves(statement: n.Stmt) -> bool:
     if isinstance(statement, (n.Loop, n.While)):
         return any(isinstance(inner, n.Return) for inner in walk.statements(statement.body))
     return isinstance(statement, n.Return) or any(_leaves(s) for body in walk.bodies(statement) for s in body)
+
+
+def _most_passes(body: n.Body) -> float:
+    """How many passes of loops a list has at most, if their bounds are written there."""
+    most = 0.0
+    for statement in body:
+        inside = sum(map(_most_passes, walk.bodies(statement)))
+        match statement:
+            case n.Loop(_, n.Lit(start), n.Lit(stop)):
+                inside = max(0, stop - start) * (1 + inside)
+            case n.Loop() | n.While():
+                return math.inf
+        most += inside
+    return most
 
 
 def _orders_storage(program: Program) -> bool:

@@ -1,6 +1,8 @@
 """How do invocations of a workgroup meet in WGSL? In memory of the workgroup, behind barriers.
 
-Every invocation of the workgroup calls these functions together, also one that is not on.
+Every invocation of the workgroup calls these functions together, also one that is not on. Where a device's subgroups
+are a program's, the ``native`` ones do the same without memory. Those take only ballots and shuffles from the device:
+the order in which it would combine floats is its own.
 """
 
 from __future__ import annotations
@@ -100,3 +102,43 @@ def reduce_function(name: str, op: str, dtype: DType, board: str, high: str, lan
         lines.add("workgroupBarrier();")
         lines.add("return result;")
     return lines.text
+
+
+def native_ballot_function(name: str) -> str:
+    lines = Lines()
+    with lines.block(f"fn {name}(flag: bool, lane: u32) -> u32"):
+        lines.add("return subgroupBallot(flag).x;")
+    return lines.text
+
+
+def native_shuffle_function(name: str, dtype: DType, lanes: int) -> str:
+    lines = Lines()
+    with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, wanted: u32, lane: u32) -> {REGISTER[dtype]}"):
+        lines.add("let present = subgroupBallot(on).x;")
+        lines.add(f"let from_lane = wanted % {lanes}u;")
+        lines.add(f"let found = {_from_lane(dtype, 'value', 'from_lane')};")
+        lines.add(f"let is_there = wanted < {lanes}u && ((present >> from_lane) & 1u) != 0u;")
+        lines.add(f"return select({literal(0, dtype)}, found, is_there);")
+    return lines.text
+
+
+def native_reduce_function(name: str, op: str, dtype: DType, lanes: int, use: o.Use) -> str:
+    """The same combinations; what lanes in the upper half make of theirs is not looked at."""
+    lines = Lines()
+    nothing = literal(to_bits(reduction_identity(op, dtype), dtype), dtype)
+    with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, lane: u32) -> {REGISTER[dtype]}"):
+        lines.add(f"let nothing = {nothing};")
+        lines.add("var total = select(nothing, value, on);")
+        lines.add("var other = total;")
+        half = lanes // 2
+        while half:
+            lines.add(f"other = {_from_lane(dtype, 'total', f'(lane + {half}u) % {lanes}u')};")
+            lines.add(f"total = {o.binary(op, dtype, 'total', 'other', use)};")
+            half //= 2
+        lines.add(f"return {_from_lane(dtype, 'total', '0u')};")
+    return lines.text
+
+
+def _from_lane(dtype: DType, value: str, lane: str) -> str:
+    """The value that another lane has."""
+    return o.register_value(dtype, [f"subgroupShuffle({word}, {lane})" for word in o.register_words(dtype, value)])

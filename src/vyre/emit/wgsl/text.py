@@ -46,7 +46,7 @@ RESERVED: Final = frozenset(
     workgroup uniform storage read write read_write
     abs all any atomicAdd atomicAnd atomicCompareExchangeWeak atomicExchange atomicLoad atomicMax atomicMin atomicOr
     atomicStore atomicSub atomicXor bitcast ceil clamp countLeadingZeros countOneBits countTrailingZeros floor max min
-    reverseBits round select sqrt storageBarrier trunc workgroupBarrier
+    reverseBits round select sqrt storageBarrier subgroupBallot subgroupShuffle trunc workgroupBarrier
     """.split()  # noqa: SIM905
 )
 
