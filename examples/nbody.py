@@ -7,7 +7,7 @@ from vyre import f32
 
 
 @vyre.kernel
-def pull(dt: f32, mass: vyre.In[f32], place: vyre.In[f32, 2], speed: vyre.InOut[f32, 2]):
+def pull(dt: f32, mass: vyre.In[f32], place: vyre.In[f32, (None, 3)], speed: vyre.InOut[f32, (None, 3)]):
     """Every body is pulled by all others."""
     i = vyre.gid()
     if i < len(mass):
@@ -23,7 +23,7 @@ def pull(dt: f32, mass: vyre.In[f32], place: vyre.In[f32, 2], speed: vyre.InOut[
 
 
 @vyre.kernel
-def move(dt: f32, speed: vyre.In[f32, 2], place: vyre.InOut[f32, 2]):
+def move(dt: f32, speed: vyre.In[f32, (None, 3)], place: vyre.InOut[f32, (None, 3)]):
     i = vyre.gid()
     for axis in range(3):
         place[i, axis] += speed[i, axis] * dt

@@ -43,6 +43,15 @@ class Writer:
             return self.pick("0.5", "2.0", "1e3", "3", "0.125")
         return self.pick("0", "1", "2", "3", "7", "100")
 
+    def bare(self, kind: str) -> str:
+        """A number without a type, or one of several that are chosen between when the kernel runs."""
+        if self.random.random() < 0.5:
+            return self.number(kind)
+        a, b = self.pick("0", "1", "3"), self.pick("2", "5", "(1 if i < 2 else 4)")
+        test = self.condition(1)
+        chosen = self.pick(f"({a} if {test} else {b})", f"vyre.select({test}, {a}, {b})")
+        return self.pick(chosen, f"({chosen} * 3 + 1)", f"(2 + {chosen})")
+
     def value(self, kind: str, depth: int = 3) -> str:
         """An expression of a type."""
         random = self.random
@@ -61,7 +70,7 @@ class Writer:
         match random.randrange(11):
             case 0 | 1 | 2 | 3:
                 operators = ("+", "-", "*", "/", "%") if kind.startswith("f") else (*"+-*%&|^", "//", "<<", ">>")
-                right = b if random.random() < 0.7 else self.number(kind)
+                right = b if random.random() < 0.7 else self.bare(kind)
                 return f"({a} {random.choice(operators)} {right})"
             case 4:
                 return f"({a} if {self.condition(depth - 1)} else {b})"
@@ -115,7 +124,7 @@ class Writer:
                 name = self.random.choice(assignable)
                 self.write(f"{name} {self.pick('+=', '-=', '*=')} {self.value(self.names[name])}")
             case 3:
-                self.write(f"own_{kind}[i] = {self.value(kind)}")
+                self.write(f"own_{kind}[i] = {self.value(kind) if self.random.random() < 0.7 else self.bare(kind)}")
             case 4:
                 self.write(f"own_{kind}[i] {self.pick('+=', '*=')} {self.value(kind)}")
             case 5:
@@ -123,7 +132,9 @@ class Writer:
             case 6 if len(assignable) > 1:
                 alike = [name for name in assignable if self.names[name] == self.names[assignable[0]]]
                 if len(alike) > 1:
-                    self.write(f"{alike[0]}, {alike[1]} = {alike[1]}, {self.value(self.names[alike[0]])}")
+                    kind = self.names[alike[0]]
+                    second = self.value(kind) if self.random.random() < 0.6 else self.bare(kind)
+                    self.write(f"{alike[0]}, {alike[1]} = {alike[1]}, {second}")
             case 7 | 8:
                 self.write(f"if {self.condition()}:")
                 self.body(inner - 1)

@@ -11,7 +11,7 @@ import pytest
 
 import cpu_support
 import vyre
-from vyre import f32, u32
+from vyre import f16, f32, u8, u32
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import telemetry
 from vyre.errors import BadInputs, UnsupportedFeature
@@ -111,10 +111,17 @@ WRONG = {
         lambda: vyre.array(np.zeros(2, np.uint8), backend=CPU).assign(np.zeros(3, np.uint8)),
         r"uint8\[3\] is copied into u8\[2\]",
     ),
-    "into a view": (
-        lambda: vyre.array(np.zeros(4, np.uint8), backend=CPU)[::2].assign(np.zeros(2, np.uint8)),
-        "a view cannot be copied into",
-    ),
+    "filling a view": (lambda: vyre.array(np.zeros(4, np.uint8), backend=CPU)[::2].fill(), "a view cannot be filled"),
+    "a fill that is no byte": (lambda: vyre.array(ONE, backend=CPU).fill(1.5), "the fill value is a float"),
+    "a ragged list": (lambda: vyre.array([[1], [2, 3]]), "this is no array"),
+    "a type of NumPy": (lambda: vyre.array([1], dtype=np.float32), "is no type of vyre"),
+    "numbers that do not fit": (lambda: vyre.array([1, 300], dtype=u8, backend=CPU), "not all of these numbers are u8"),
+    "a number beyond a float": (lambda: vyre.array([1e9], dtype=f16, backend=CPU), "not all of these numbers are f16"),
+    "fractions as integers": (lambda: vyre.array([1.5], dtype=u8, backend=CPU), "an array of float64 does not hold u8"),
+    "a bool as an index": (lambda: vyre.array(ONE, backend=CPU)[True], "True is no index"),
+    "a slice of text": (lambda: vyre.array(ONE, backend=CPU)["a":], "is no index"),
+    "a slice of step 0": (lambda: vyre.array(ONE, backend=CPU)[::0], "is no index"),
+    "a number as a backend": (lambda: vyre.array(ONE, backend=5), "a int is no backend"),
     "two views of one array": (
         lambda: double[1](*[vyre.array(np.zeros(4, np.float32), backend=CPU)[:2]] * 2),
         "shares memory",
@@ -132,6 +139,51 @@ def test_a_wrong_use_of_an_array_is_named(name: str) -> None:
     use, text = WRONG[name]
     with pytest.raises(BadInputs, match=text):
         use()
+
+
+def test_lists_become_arrays_of_the_type_asked_for() -> None:
+    for data, dtype in (([1, 2], u32), ([[1, 2.5]], f32), ((3,), u8), (7, f32)):
+        made = vyre.array(data, dtype=dtype, backend=CPU)
+        assert np.array_equal(made.numpy(), np.array(data, dtype.storage))
+        assert made.numpy().dtype == dtype.storage
+
+
+def test_a_view_is_copied_into(backend: Any) -> None:
+    host = np.arange(12, dtype=np.uint32).reshape(3, 4)
+    x = vyre.array(host, backend=backend)
+    x[1:, ::-2].assign(u32s(100, 101, 102, 103).reshape(2, 2))
+    host[1:, ::-2] = [[100, 101], [102, 103]]
+    x[0:0].assign(np.zeros((0, 4), np.uint32))
+    assert np.array_equal(x.numpy(), host)
+    assert [row.numpy().tolist() for row in x] == host.tolist()
+
+
+def test_others_see_the_memory_of_the_processor_itself() -> None:
+    x = vyre.array(np.arange(12, dtype=np.float32).reshape(3, 4), backend=CPU)
+    seen = np.from_dlpack(x)
+    view = np.asarray(x[1:, ::2], copy=False)
+    double[4](vyre.array(np.ones(4, np.float32), backend=CPU), x[1])
+    assert seen[1].tolist() == [2, 2, 2, 2]
+    assert view.tolist() == [[2, 2], [8, 10]]
+    assert not np.shares_memory(np.from_dlpack(x, copy=True), seen)
+    assert not np.shares_memory(x.numpy(), seen)
+    # The memory stays while somebody looks at it.
+    del x
+    gc.collect()
+    assert seen[1].tolist() == [2, 2, 2, 2]
+    # And their memory is used where it is.
+    seen[0] = 5
+    double.on(CPU)[4](seen[0], seen[2])
+    assert seen[2].tolist() == [10, 10, 10, 10]
+    owner = vyre.array(np.zeros(4, np.float32), backend=CPU)
+    for arguments in ((owner, np.from_dlpack(owner)), (np.from_dlpack(owner)[1:], owner)):
+        with pytest.raises(BadInputs, match="argument 'y' is written, and shares memory with argument 'x'"):
+            double[3](*arguments)
+    elsewhere = vyre.array(ONE, backend=REFERENCE)
+    assert np.from_dlpack(elsewhere).tolist() == [0]
+    for take in (lambda: np.asarray(elsewhere, copy=False), lambda: np.from_dlpack(elsewhere, copy=False)):
+        with pytest.raises((ValueError, BufferError), match="without a copy"):
+            take()
 
 
 def test_a_backend_without_resident_memory_says_so() -> None:
@@ -218,6 +270,13 @@ def overlapping() -> None:
         double[4](data[1:5], np.zeros(4, np.float32))
 
 
+def recorded_twice() -> None:
+    s = vyre.sequence(CPU)
+    for _ in range(2):
+        with s:
+            double[1](ONE, ONE.copy())
+
+
 def watching_nothing() -> None:
     with vyre.sequence(CPU) as s, s.repeat(3, until=vyre.Zero(np.zeros(3))):
         double[1](ONE, ONE.copy())
@@ -234,7 +293,11 @@ def watching_nothing() -> None:
         (array_elsewhere, "an array is on backend 'reference', and the sequence on 'cpu'"),
         (overlapping, "two arrays of a sequence overlap in memory"),
         (watching_nothing, "a sequence watches whole arrays that its steps use"),
+        (recorded_twice, "this sequence is recorded"),
         (lambda: vyre.sequence(CPU).repeat(-1), "a sequence cannot be repeated -1 times"),
+        (lambda: vyre.sequence(CPU).repeat(2.5), "a sequence cannot be repeated 2.5 times"),
+        (lambda: vyre.sequence(CPU).repeat(2, until="x"), "a str says not when to stop"),
+        (lambda: vyre.sequence(3), "a int is no backend"),
     ],
     ids=lambda one: getattr(one, "__name__", "text"),
 )

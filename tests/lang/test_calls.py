@@ -133,6 +133,30 @@ def test_others_arrays_are_shared() -> None:
     assert np.frombuffer(raw, np.float32).tolist() == [1, 2, 3]
 
 
+class OldTensor(Tensor):
+    """One of before DLPack 1.0, which cannot say what is read-only, and so exports nothing that is."""
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return self.data.__dlpack__(stream=stream)
+
+
+def test_old_tensors_are_written_in_place() -> None:
+    data, x = floats(1, 1, 1, 1, 1, 1), OldTensor(floats(1, 2, 3))
+    assert not np.from_dlpack(OldTensor(data)).flags.writeable
+    saxpy.on(CPU)[3](2.0, x, OldTensor(data[::2]))
+    assert data.tolist() == [3, 1, 5, 1, 7, 1]
+    assert vyre.array(x, backend=CPU).numpy().tolist() == [1, 2, 3]
+    # The memory is kept as long as it is used.
+    call = saxpy.on(CPU)[3].bind(1.0, x, OldTensor(np.zeros(3, np.float32)))
+    for _ in range(3):
+        call()
+    locked = floats(1, 2, 3)
+    locked.flags.writeable = False
+    for tensor in (OldTensor(locked), Tensor(locked)):
+        with pytest.raises(BadInputs, match=r"argument 'y' (is written by the kernel|takes memory of the host)"):
+            saxpy.on(CPU)[3](2.0, x, tensor)
+
+
 def test_scalars_of_every_kind(backend: Any) -> None:
     out = np.zeros(5, np.float32)
     scalars.on(backend)[1](np.uint8(200), -5, np.True_, 1.5, np.array(2.5), out)
@@ -146,6 +170,18 @@ def test_prepared_calls_run_again_on_what_the_arrays_hold(backend: Any) -> None:
     x[0] = 100
     call()
     assert y.tolist() == [202, 8, 12]
+
+
+def test_prepared_calls_see_what_has_to_be_packed() -> None:
+    raw, y = np.zeros(13, np.uint8), floats(0, 0, 0)
+    x = raw[1:].view(np.float32)
+    assert not x.flags.aligned
+    call = saxpy.on(CPU)[3].bind(1.0, x, y)
+    x[:] = 5
+    call()
+    x[:] = 7
+    call()
+    assert y.tolist() == [12, 12, 12]
 
 
 def test_a_launch_may_be_empty(backend: Any) -> None:
@@ -167,6 +203,10 @@ WRONG_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "a size of another kind": (
         lambda: saxpy["all"],
         "'all' is no number of invocations. Fix: give one to three whole numbers from 0: (512, 512).",
+    ),
+    "a bool as a size": (
+        lambda: saxpy[True],
+        "True is no number of invocations. Fix: give one to three whole numbers from 0: (512, 512).",
     ),
     "four axes": (
         lambda: saxpy.grid(1, 1, 1, 1),
@@ -241,7 +281,8 @@ WRONG_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a tensor on a device": (
         lambda: saxpy[2](1.0, Tensor(ONE, device=2), TWO),
-        "argument 'x' takes memory of the host, and this array is on another device. Fix: copy it to the host first.",
+        "argument 'x' takes memory of the host, and this array is not to be had (it is on another device). "
+        "Fix: copy it to NumPy.",
     ),
     "an array of another backend": (
         lambda: saxpy.on(CPU)[2](1.0, vyre.array(ONE, backend=REFERENCE), TWO),

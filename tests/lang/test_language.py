@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -308,8 +310,99 @@ def test_what_has_no_source_is_named() -> None:
     exec("def k(y: vyre.InOut[vyre.u32]):\n    y[0] = 1\n", names)
     assert refused(lambda: vyre.kernel(names["k"])) == (
         "[kernel] the source of 'k' is not there to be read (<string>): kernels are translated from their text. "
-        "Fix: write the kernel in a file or a notebook cell, and import it from there."
+        "Fix: write it in a file, or in a cell of a notebook."
     )
+
+
+def test_kernels_in_the_cells_of_a_notebook(backend: Any) -> None:
+    names: dict[str, Any] = {}
+    cells = [
+        "import vyre\nfrom vyre import u32\nSTEP = 2\n",
+        "@vyre.kernel\ndef k(y: vyre.InOut[u32]):\n    y[vyre.gid()] += STEP\n",
+        "STEP = 5\n",
+        "@vyre.kernel\ndef k(y: vyre.InOut[u32]):\n    y[vyre.gid()] = STEP / 2\n",
+    ]
+    for number, cell in enumerate(cells):
+        # As a notebook does: every cell is a file of its own, that only linecache knows.
+        linecache.cache[f"<cell {number}>"] = len(cell), None, cell.splitlines(keepends=True), f"<cell {number}>"
+        exec(compile(cell, f"<cell {number}>", "exec"), names)
+        if number in (1, 2):
+            out = u32s(1)
+            names["k"].on(backend)[1](out)
+            assert out[0] == 1 + names["STEP"]
+    message = refused(lambda: names["k"].program)
+    assert message.startswith(
+        "error[kernel]: 2.5 is no u32, and takes the type of what stands beside it\n --> <cell 3>:3"
+    )
+
+
+@vyre.kernel(workgroup=1)
+def numbers_alone(x: vyre.In[i32], floats: vyre.Out[f32], whole: vyre.InOut[i32]):
+    positive = x[0] > 0
+    floats[0] = min(1, 2.5)
+    floats[1] = max(1 if positive else 3, 2.5)
+    floats[2] = vyre.fma(1, 0.5, 1 if positive else 2)
+    floats[3] = -(1 if positive else 0.0)
+    floats[4] = (1 if positive else 2.5) / 2
+    floats[5] = f32((1 if positive else 2) == 1)
+    whole[0] = -(1 if positive else 2) + max(-7, 3)
+    whole[1] = x[0] * vyre.select(positive, 1, -1)
+    whole[2] = i32(2.9 if positive else -2.9)
+    whole[3], whole[4] = (4 if whole[0] > 0 else 5), (6 if positive else 7 if x[0] == 0 else 8)
+
+
+def test_numbers_that_meet_only_numbers(backend: Any) -> None:
+    floats, whole = np.zeros(6, np.float32), np.zeros(5, np.int32)
+    numbers_alone.on(backend)[1](np.array([5], np.int32), floats, whole)
+    assert (floats.tolist(), whole.tolist()) == ([1, 2.5, 1.5, -1, 0.5, 1], [2, 5, 2, 4, 6])
+    numbers_alone.on(backend)[1](np.array([-5], np.int32), floats, whole)
+    assert (floats.tolist(), whole.tolist()) == ([1, 3, 2.5, 0, 1.25, 0], [1, 5, -2, 4, 8])
+    assert np.signbit(floats[3])
+
+
+class Colour(IntEnum):
+    RED = 3
+    GREEN = 5
+
+
+class Sizes:
+    step = 10
+
+
+@vyre.kernel(workgroup=1)
+def constants_of_classes(y: vyre.InOut[u32]):
+    y[0] = Colour.RED + Sizes.step if y[0] == Colour.GREEN else Colour.GREEN
+
+
+def test_numbers_of_classes_come_from_outside(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = u32s(5)
+    constants_of_classes.on(backend)[1](out)
+    assert out[0] == 13
+    before = constants_of_classes.program
+    assert constants_of_classes.program is before
+    monkeypatch.setattr(Sizes, "step", 20)
+    out[0] = 5
+    constants_of_classes.on(backend)[1](out)
+    assert out[0] == 23
+
+
+def test_types_that_only_the_signature_names(tmp_path: Path) -> None:
+    text = "import vyre\n\ndef make(real):\n    @vyre.kernel\n    def k(y: vyre.InOut[real]):\n        y[0] = 1\n"
+    made = module_of(text + "    return k\n", tmp_path).make
+    assert [made(dtype).program.buffers[0].dtype for dtype in (f32, u8)] == [f32, u8]
+    later = module_of("from __future__ import annotations\n" + text + "    return k\n", tmp_path, "later").make
+    assert "`from __future__ import annotations` hides what is local" in refused(lambda: later(f32).program)
+    assert repr(vyre.kernel(refused)) == "<vyre kernel refused(...)>"
+
+
+def test_a_kernel_in_a_notebook_shows_its_function_and_its_program() -> None:
+    page = named_like_ours._repr_html_()
+    assert "def named_like_ours(shapes: vyre.InOut[u32, 2]" in page
+    assert 'class="vyre-keyword">program</span> named_like_ours(' in page
+    assert effects._repr_html_().count("<") == effects._repr_html_().count(">")
+    wrong = vyre.kernel(refused)
+    assert "error[kernel]: " in wrong._repr_html_()
+    assert "Callable[[], object]) -&gt; str:" in wrong._repr_html_()
 
 
 def test_what_is_no_plain_function_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ every backend has them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
@@ -19,6 +20,7 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.limits import MAX_NESTING, MAX_STATEMENTS
 from vyre.ir.linearise import replace_in_statement
+from vyre.ir.places import Place, SourceMap, Span, placed
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
@@ -100,7 +102,7 @@ def _inlined(program: Program) -> Program:
             raise InvalidProgram(
                 f"calls stand for more than {MAX_STATEMENTS:,} statements.", "call less, or split the program."
             )
-        program = program.with_entry(_Inliner(program).rewrite(program.entry))
+        program = _Inliner(program).inlined()
     raise InvalidProgram(
         f"definitions of operations call each other more than {MAX_NESTING} deep.", "remove the circular call."
     )
@@ -134,8 +136,13 @@ class _Inliner:
         names = {decl.name for decl in program.buffers}
         for statement in walk.statements(program.entry):
             names.update(declared_names((statement,)))
+        self.program = program
         self.taken = names
         self.numbers = count()
+        # Where statements and expressions stand in the source, by id, and the numbers of the statements that are open.
+        self.spans = {} if program.source is None else _expression_spans(program, program.source)
+        self.statements = count()
+        self.open: list[int] = []
 
     def fresh(self, hint: str) -> str:
         while (name := f"{hint}_{next(self.numbers)}") in self.taken:
@@ -143,10 +150,25 @@ class _Inliner:
         self.taken.add(name)
         return name
 
-    def rewrite(self, body: n.Body) -> n.Body:
-        return walk.rewrite(body, _expand_expression, self.replace_statement)
+    def inlined(self) -> Program:
+        """The program, and where each part of it came from."""
+        entry = walk.rewrite(self.program.entry, _expand_expression, self.leave, self.enter)
+        made, source = self.program.with_entry(entry), self.program.source
+        return made if source is None else made.with_source(placed(source, made, self.spans))
 
-    def replace_statement(self, statement: n.Stmt) -> Iterable[n.Stmt]:
+    def enter(self, statement: n.Stmt) -> n.Stmt:
+        self.open.append(next(self.statements))
+        return statement
+
+    def leave(self, statement: n.Stmt) -> Iterable[n.Stmt]:
+        number = self.open.pop()
+        made = tuple(self.replaced(statement))
+        if self.program.source is not None:
+            span = self.program.source.span(Place(number))
+            self.spans.update((id(one), span) for one in made)
+        return made
+
+    def replaced(self, statement: n.Stmt) -> Iterable[n.Stmt]:
         if isinstance(statement, n.OpaqueStmt):
             expansion = _expand(statement.kind, statement.payload)
             if isinstance(expansion, n.Expr):
@@ -196,6 +218,18 @@ class _Inliner:
             return (statement,)
 
         return walk.rewrite(body, lambda e: _renamed_variable(e, names), rename)
+
+
+def _expression_spans(program: Program, source: SourceMap) -> dict[int, Span]:
+    """Where expressions stand, by id; one object in several places is in none of them."""
+    spans: dict[int, Span] = {}
+    uses: Counter[int] = Counter()
+    for number, statement in enumerate(walk.statements(program.entry)):
+        nodes = (node for root in walk.operands(statement) for node in walk.postorder(root))
+        for index, node in enumerate(nodes):
+            uses[id(node)] += 1
+            spans[id(node)] = source.span(Place(number, index))
+    return {key: span for key, span in spans.items() if uses[key] == 1}
 
 
 def declared_names(statements: Iterable[n.Stmt]) -> Iterable[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn
 
+from vyre.errors import BadInputs
 from vyre.ir import limits
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl
@@ -32,6 +33,8 @@ _STATEMENT_WORDS: Final = (*(KEYWORDS - {"in"}), "block", "region", "buffer", *S
 
 def parse(text: str, name: str = "<text>") -> Program:
     """The program that a text stands for, with the places of its nodes; ``name`` is what errors call the text."""
+    if not isinstance(text, str):
+        raise BadInputs(f"a {type(text).__name__} is no text.", "give the text of a program, as a str.")
     return _ProgramReader(text, name).program()
 
 

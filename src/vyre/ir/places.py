@@ -7,7 +7,7 @@ A ``SourceMap`` beside a program tells where each position came from in text: a 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from vyre.ir import walk
 
 if TYPE_CHECKING:
-    from vyre.ir.nodes import Stmt
+    from vyre.ir.nodes import Expr, Stmt
     from vyre.ir.program import Program
 
 
@@ -70,6 +70,39 @@ class SourceMap(msgspec.Struct, frozen=True, eq=False):
         """The line and the column of an offset, counted from 1."""
         start = self.text.rfind("\n", 0, offset) + 1
         return self.text.count("\n", 0, offset) + 1, offset - start + 1
+
+
+def placed(source: SourceMap, program: Program, spans: Mapping[int, Span]) -> SourceMap:
+    """The map of a program that came from the same text, by the spans of some of its nodes (by id).
+
+    What has none is where that is which it is a part of.
+    """
+    statements, first_expression, expressions = array("i"), array("i"), array("i")
+    pending: list[tuple[Stmt, Span]] = [(statement, source.header) for statement in reversed(program.entry)]
+    while pending:
+        statement, around = pending.pop()
+        span = spans.get(id(statement), around)
+        statements.extend((span.start, span.stop))
+        first_expression.append(len(expressions) // 2)
+        for root in walk.operands(statement):
+            expressions.extend(_expression_spans(root, span, spans))
+        inner = [one for body in walk.bodies(statement) for one in body]
+        pending += [(one, span) for one in reversed(inner)]
+    return msgspec.structs.replace(
+        source, statements=statements, first_expression=first_expression, expressions=expressions
+    )
+
+
+def _expression_spans(root: Expr, around: Span, spans: Mapping[int, Span]) -> array[int]:
+    """Start and stop of each node in order of evaluation."""
+    pending, found = [(root, around)], array("i")
+    while pending:
+        node, outer = pending.pop()
+        span = spans.get(id(node), outer)
+        found.extend((span.stop, span.start))
+        pending += [(part, span) for part in walk.operands(node)]
+    found.reverse()
+    return found
 
 
 def find_statements(program: Program, numbers: Collection[int]) -> dict[int, tuple[str, Stmt]]:

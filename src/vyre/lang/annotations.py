@@ -10,21 +10,28 @@ from typing import Any, Final
 import msgspec
 
 from vyre.errors import KernelError
+from vyre.ir.limits import MAX_ELEMENTS
 from vyre.lang.source import Source
 from vyre.semantics.types import DType
 
 MAX_RANK: Final = 8
+Sizes = tuple[int | None, ...]
 
 
 class ArrayType(msgspec.Struct, frozen=True):
-    """An array parameter: what it holds, how many axes it has, and what the kernel does with it."""
+    """An array parameter: what it holds, how many axes it has, and what the kernel does with it.
+
+    ``sizes`` are those of the axes that have one size in every call.
+    """
 
     direction: Direction
     dtype: DType
     rank: int = 1
+    sizes: Sizes | None = None
 
     def __repr__(self) -> str:
-        return f"{self.direction.name}[{self.dtype}{'' if self.rank == 1 else f', {self.rank}'}]"
+        shape = "" if self.rank == 1 else f", {self.rank}"
+        return f"{self.direction.name}[{self.dtype}{shape if self.sizes is None else f', {self.sizes}'}]"
 
 
 class Direction(msgspec.Struct, frozen=True):
@@ -39,9 +46,12 @@ class Direction(msgspec.Struct, frozen=True):
         found = scalar_type(dtype)
         if found is None:
             raise KernelError(f"{self.name}[{_shown(dtype)}]: that is no element type.", _type_fix(dtype))
+        if isinstance(rank, tuple) and 1 <= len(rank) <= MAX_RANK and all(map(_is_size, rank)):
+            return ArrayType(self, found, len(rank), rank)
         if type(rank) is not int or not 1 <= rank <= MAX_RANK:
             raise KernelError(
-                f"{self.name}[{found}, {rank!r}]: that is no rank.", f"give a number of axes from 1 to {MAX_RANK}."
+                f"{self.name}[{found}, {rank!r}]: that is no rank and no shape.",
+                f"give a number of axes from 1 to {MAX_RANK}, or their sizes: (None, 3).",
             )
         return ArrayType(self, found, rank)
 
@@ -88,7 +98,9 @@ def parameters_of(source: Source) -> tuple[Parameter, ...]:
 def _annotation(source: Source, node: ast.arg) -> DType | ArrayType | None:
     if node.annotation is None:
         return None
-    item = evaluate(source, node.annotation)
+    # Python has evaluated it where it stands, unless that was put off.
+    known = source.function.__annotations__.get(node.arg)
+    item = evaluate(source, node.annotation) if known is None or isinstance(known, str) else known
     if isinstance(item, ArrayType):
         return item
     if isinstance(item, Direction):
@@ -113,7 +125,13 @@ def evaluate(source: Source, node: ast.expr) -> Any:
         raise source.error(node, error.message, error.fix) from None
     except Exception as error:
         message = f"this annotation cannot be evaluated ({error})."
-        raise source.error(node, message, "use a type of vyre, such as In[f32].") from None
+        is_hidden = isinstance(error, NameError) and function.__code__.co_flags & annotations.compiler_flag
+        fix = "name it in the module: `from __future__ import annotations` hides what is local to a function."
+        raise source.error(node, message, fix if is_hidden else "use a type of vyre, such as In[f32].") from None
+
+
+def _is_size(size: object) -> bool:
+    return size is None or (type(size) is int and 1 <= size <= MAX_ELEMENTS)
 
 
 def _type_fix(item: object) -> str:

@@ -16,8 +16,8 @@ from numpy import ndarray
 from vyre.driver.resident import ResidentBuffer
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
-from vyre.lang.annotations import Parameter
-from vyre.lang.arrays import DeviceArray
+from vyre.lang.annotations import Parameter, Sizes
+from vyre.lang.arrays import DeviceArray, conversion_fix, shared_array
 from vyre.lang.values import Layout, a, rounded
 from vyre.semantics.scalars import to_bits
 from vyre.semantics.types import DType
@@ -27,7 +27,6 @@ _PLAIN: Final = 0x1 | 0x100
 _WRITABLE: Final = 0x400
 _OWNER: Final = 0x4
 _MOST_WORK: Final = 10_000
-_ON_HOST: Final = 1
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -39,16 +38,27 @@ class Spec(msgspec.Struct, frozen=True):
     writes: bool
     storage: np.dtype[Any]
     flags: int
+    sizes: Sizes | None = None
+    is_whole: bool = False
 
     @classmethod
-    def of(cls, parameter: Parameter) -> Spec:
+    def of(cls, parameter: Parameter, is_whole: bool) -> Spec:
+        """``is_whole`` says that the kernel uses the array as a whole, so it has to be in C order."""
         kind = parameter.type
         assert kind is not None  # a kernel without all types is not translated
         if isinstance(kind, DType):
             return cls(parameter.name, kind, 0, False, kind.storage, 0)
         writes = kind.direction.writes
         flags = _PLAIN | (_WRITABLE if writes else 0)
-        return cls(parameter.name, kind.dtype, kind.rank, writes, kind.dtype.storage, flags)
+        return cls(parameter.name, kind.dtype, kind.rank, writes, kind.dtype.storage, flags, kind.sizes, is_whole)
+
+    def has_shape(self, shape: tuple[int, ...]) -> bool:
+        """Whether a shape has the rank and the sizes that are declared."""
+        if self.sizes is None:
+            return len(shape) == self.rank
+        return len(shape) == self.rank and all(
+            size is None or size == given for size, given in zip(self.sizes, shape, strict=True)
+        )
 
 
 Memory = Array | ResidentBuffer
@@ -58,11 +68,13 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
     """Arguments as memory: for each parameter, and the shapes last if there are any.
 
     ``layouts`` says how each lies in memory; ``packed`` are copies and the arrays they have to be copied back to.
+    ``is_shared`` says that there are no copies: a run sees what the caller's arrays hold then.
     """
 
     memory: list[Memory]
     layouts: tuple[Layout, ...]
     packed: list[tuple[Array, Array]]
+    is_shared: bool
 
     def give_back(self) -> None:
         for copy, original in self.packed:
@@ -83,6 +95,8 @@ def take_plain(specs: Sequence[Spec], arguments: Sequence[Any]) -> list[Array] |
             memory.append(scalar_memory(spec, argument))
             continue
         if type(argument) is not ndarray or argument.dtype is not spec.storage or argument.ndim != rank:
+            return None
+        if spec.sizes is not None and not spec.has_shape(argument.shape):
             return None
         flags = argument.flags.num
         if flags & spec.flags != spec.flags:
@@ -118,6 +132,7 @@ def take(specs: Sequence[Spec], arguments: Sequence[Any], *, in_place: bool) -> 
     packed: list[tuple[Array, Array]] = []
     shapes: list[int] = []
     hosts: list[Any] = []
+    is_shared = True
     for spec, argument in zip(specs, arguments, strict=True):
         if not spec.rank:
             memory.append(scalar_memory(spec, argument))
@@ -127,14 +142,18 @@ def take(specs: Sequence[Spec], arguments: Sequence[Any], *, in_place: bool) -> 
             _check_kind(spec, argument.dtype is spec.dtype, str(argument.dtype), argument.shape)
             hosts.append(argument)
             layout = None if argument.is_whole else (argument.strides, argument.offset)
+            if layout is not None and spec.is_whole:
+                _refuse(spec, "is used as a whole, and this is a view.", "copy it: vyre.array(view.numpy()).")
             memory.append(argument.buffer)
         else:
             host = host_array(spec, argument)
             hosts.append(host)
-            flat, layout = _flat(spec, host, in_place=in_place)
+            flat, layout = _flat(spec, host, in_place=in_place and not spec.is_whole)
             memory.append(flat)
-            if spec.writes and layout is None and not np.may_share_memory(flat, host) and host.size:
-                packed.append((flat, host))
+            if layout is None and host.size and not np.may_share_memory(flat, host):
+                is_shared = False
+                if spec.writes:
+                    packed.append((flat, host))
         if layout is not None or spec.rank > 1:
             shapes += hosts[-1].shape
         if layout is None:
@@ -147,7 +166,7 @@ def take(specs: Sequence[Spec], arguments: Sequence[Any], *, in_place: bool) -> 
     _refuse_aliases([spec for spec in specs if spec.rank], hosts)
     if shapes:
         memory.append(np.array(shapes, np.uint32))
-    return Taken(memory, tuple(layouts), packed)
+    return Taken(memory, tuple(layouts), packed, is_shared)
 
 
 def scalar_memory(spec: Spec, value: Any) -> Array:
@@ -193,35 +212,23 @@ def _as_array(spec: Spec, argument: Any) -> Array:
         _refuse(
             spec, "takes an array, and this one has a mask, which a kernel does not see.", "pass array.filled(...)."
         )
-    if isinstance(argument, ndarray):
-        return np.asarray(argument)
     try:
-        return np.asarray(memoryview(argument))
-    except (TypeError, ValueError):
-        pass
-    if not hasattr(argument, "__dlpack__"):
+        shared = shared_array(argument)
+    except BufferError as error:
+        _refuse(spec, f"takes memory of the host, and this array is not to be had ({error}).", "copy it to NumPy.")
+    if shared is None:
         fix = f"make it an array: np.array(..., np.{spec.storage.name})."
         _refuse(spec, f"takes an array, and was given {_shown(argument)}.", fix)
-    device = argument.__dlpack_device__()[0]
-    if device != _ON_HOST:
-        _refuse(spec, "takes memory of the host, and this array is on another device.", "copy it to the host first.")
-    try:
-        return np.from_dlpack(argument)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        _refuse(spec, f"takes an array, and this one cannot be shared ({error}).", "copy it to a NumPy array.")
+    return shared
 
 
 def _check_kind(spec: Spec, fits: bool, shown: str, shape: tuple[int, ...]) -> None:
     if not fits:
-        how = spec.storage.name if spec.dtype is not DType.BF16 else "uint16, the upper halves of float32"
-        fix = f"convert it: array.astype(np.{spec.storage.name})." if spec.dtype is not DType.BF16 else f"pass {how}."
-        _refuse(spec, f"holds {spec.dtype}, and was given an array of {shown}.", fix)
-    if len(shape) != spec.rank:
-        _refuse(
-            spec,
-            f"has {spec.rank} {'axis' if spec.rank == 1 else 'axes'}, and was given an array of shape {shape}.",
-            "reshape the array, or declare the rank: In[f32, 2].",
-        )
+        _refuse(spec, f"holds {spec.dtype}, and was given an array of {shown}.", conversion_fix(spec.dtype))
+    if not spec.has_shape(shape):
+        axes = f"{spec.rank} {'axis' if spec.rank == 1 else 'axes'}" if spec.sizes is None else f"shape {spec.sizes}"
+        fix = "reshape the array, or declare the rank: In[f32, 2]." if spec.sizes is None else "pass an array of it."
+        _refuse(spec, f"has {axes}, and was given an array of shape {shape}.", fix)
 
 
 def _flat(spec: Spec, host: Array, *, in_place: bool) -> tuple[Array, tuple[tuple[int, ...], int] | None]:
@@ -266,9 +273,8 @@ def _refuse_aliases(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 def _share(one: Any, other: Any) -> bool:
     if isinstance(one, DeviceArray) and isinstance(other, DeviceArray):
         return one.buffer is other.buffer
-    if isinstance(one, DeviceArray) or isinstance(other, DeviceArray):
-        return False
-    if one.base is None and other.base is None and one is not other:
+    one, other = (x.host_memory if isinstance(x, DeviceArray) else x for x in (one, other))
+    if one is None or other is None or (one.base is None and other.base is None and one is not other):
         return False
     try:
         return np.shares_memory(one, other, max_work=_MOST_WORK)  # type: ignore[arg-type]  # any number, says NumPy

@@ -6,12 +6,13 @@ import ast
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 from vyre.errors import KernelError
 from vyre.ir import nodes as n
 from vyre.ir.buffers import BufferDecl
+from vyre.ir.extensions import lookup_op
 from vyre.ir.names import nearest_word
 from vyre.lang import operands as of
 from vyre.lang.annotations import MAX_RANK, scalar_type
@@ -19,13 +20,26 @@ from vyre.lang.context import Context
 from vyre.lang.elements import dimension, find_element
 from vyre.lang.functions import Function
 from vyre.lang.intrinsics import OF_PYTHON, Intrinsic
-from vyre.lang.values import NOTHING, ArrayRef, Constant, Items, Known, Scalar, Value, combined, literal
+from vyre.lang.values import (
+    NOTHING,
+    ArrayRef,
+    Choice,
+    Constant,
+    Items,
+    Known,
+    Number,
+    Scalar,
+    Value,
+    combined,
+    literal,
+)
 from vyre.semantics.operators import BINARY, REDUCTIONS, UNARY, AtomicOp
 from vyre.semantics.types import FUSED_TYPES, DType
 
 Nodes = Sequence[ast.expr]
-_ANY_NUMBER: Final = ("min", "max")
+_ANY_NUMBER: Final = ("min", "max", "call")
 _IDS: Final = {"gid": n.InvocationId, "lid": n.LocalId, "wg": n.WorkgroupId, "num_workgroups": n.NumWorkgroups}
+_OF_SUBGROUPS: Final = {"subgroup_lane": n.SubgroupLocalId(), "subgroup_size": n.SubgroupSize()}
 
 
 def arranged(context: Context, target: Any, node: ast.Call) -> list[ast.expr]:
@@ -61,8 +75,8 @@ def _parameters(target: Any) -> tuple[list[str], int]:
         needed = sum(parameter.default is inspect.Parameter.empty for parameter in target.parameters)
         return [parameter.name for parameter in target.parameters], needed
     if isinstance(target, Intrinsic):
-        names = [text.partition("=")[0] for text in target.parameters]
-        return names, sum("=" not in text for text in target.parameters)
+        names = [text.partition("=")[0] for text in target.parameters if text != "..."]
+        return names, sum("=" not in text for text in target.parameters if text != "...")
     return ["value"], 1
 
 
@@ -98,6 +112,8 @@ def apply(context: Context, target: Any, values: list[Value], at: Nodes, node: a
 def _cast(context: Context, dtype: DType, value: Value, at: ast.AST, node: ast.AST) -> Scalar:
     if isinstance(value, Constant):
         return _cast_number(context, value.value, dtype, node)
+    if isinstance(value, Choice):
+        return of.chosen(value, lambda number: _cast_number(context, number, dtype, node))
     operand = of.typed(context, value, at)
     return operand if operand.dtype is dtype else combined(n.Cast(dtype, operand.expr), dtype, operand)
 
@@ -124,15 +140,28 @@ def _intrinsic(context: Context, target: Intrinsic, values: list[Value], at: Nod
     name = target.name
     if name in _IDS:
         return Scalar(_IDS[name](_axis(context, values, node)), DType.U32)
+    if name in _OF_SUBGROUPS:
+        return Scalar(_OF_SUBGROUPS[name], DType.U32)
+    if name in ("barrier", "grid_sync"):
+        order = n.MemoryOrder.GRID_SYNC if name == "grid_sync" else _order(context, values, node)
+        context.emit(n.Barrier(order), node)
+        return NOTHING
     if name in UNARY:
         only_floats = all(dtype.is_float for dtype in UNARY[name].types)
-        wanted = DType.F32 if only_floats and isinstance(values[0], Constant) else None
+        if name == "abs" and isinstance(values[0], Constant):
+            return Constant(abs(values[0].value))
+        wanted = DType.F32 if only_floats and isinstance(values[0], Number) else None
         return of.unary(context, name, of.typed(context, values[0], at[0], wanted), node)
     if name in BINARY:
+        whole = [value.value for value in values if isinstance(value, Constant) and isinstance(value.value, int)]
+        if name in _ANY_NUMBER and len(whole) == len(values):
+            return Constant(min(whole) if name == "min" else max(whole))
         operands = _alike(context, values, at, node, name)
         return reduce(lambda left, right: of.operation(context, name, left, right, node), operands)
     if name.startswith("atomic_"):
         return _atomic(context, AtomicOp(name.removeprefix("atomic_")), values, at, node)
+    if name in _STATEMENTS:
+        return _statement(context, target, values, at, node)
     return _SPECIAL[name](context, values, at, node)
 
 
@@ -147,7 +176,10 @@ def _axis(context: Context, values: list[Value], node: ast.AST) -> int:
 
 def _alike(context: Context, values: list[Value], at: Nodes, node: ast.AST, name: str) -> list[Scalar]:
     """Operands of one type: that of the first that has one."""
-    lead = next((k for k, value in enumerate(values) if not isinstance(value, Constant)), 0)
+    lead = next((k for k, value in enumerate(values) if not isinstance(value, Number)), None)
+    if lead is None:
+        dtype = of.default_type(*(value for value in values if isinstance(value, Number)))
+        return [of.typed(context, value, where, dtype) for value, where in zip(values, at, strict=True)]
     return [
         of.common(context, values[lead], value, (at[lead], where), node, name)[1]
         if k != lead
@@ -193,18 +225,10 @@ def _order(context: Context, values: list[Value], node: ast.AST) -> n.MemoryOrde
     )
 
 
-def _barrier(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
-    context.emit(n.Barrier(_order(context, values, node)), node)
-    return NOTHING
-
-
-def _grid_sync(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
-    context.emit(n.Barrier(n.MemoryOrder.GRID_SYNC), node)
-    return NOTHING
-
-
 def _select(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:
     test = of.condition(context, values[0], at[0])
+    if isinstance(values[1], Number) and isinstance(values[2], Number):
+        return of.choice(context, test, values[1], values[2], at[0])
     yes, no = of.common(context, values[1], values[2], (at[1], at[2]), node, "select")
     return combined(n.Select(test.expr, yes.expr, no.expr), yes.dtype, test, yes, no)
 
@@ -234,7 +258,7 @@ def _type(context: Context, value: Value, at: ast.AST) -> DType:
     return dtype
 
 
-def _shared(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
+def _shared(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:
     dtype = _type(context, values[0], at[0])
     sizes = values[1].items if isinstance(values[1], Items) else (values[1],)
     shape = [size.value for size in sizes if isinstance(size, Constant) and isinstance(size.value, int)]
@@ -243,6 +267,7 @@ def _shared(context: Context, values: list[Value], at: Nodes, node: ast.Call) ->
                      "write whole numbers from 1, or names of such from outside the kernel.")  # fmt: skip
     name = context.writer.fresh_buffer(context.wanted_name or "tile")
     context.writer.shared.append(BufferDecl.workgroup(name, dtype, math.prod(shape)))
+    context.writer.place(context.writer.shared[-1], context.span(node))
     return ArrayRef(name, name, dtype, tuple(shape), None, True, True)
 
 
@@ -258,25 +283,128 @@ def _shuffle(context: Context, values: list[Value], at: Nodes, node: ast.Call) -
 
 
 def _reduce(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
-    match values[0]:
+    op = _reduction(context, values[0], at[0])
+    value = of.typed(context, values[1], at[1])
+    return combined(n.SubgroupReduce(op, value.expr), value.dtype, value, acts=True)
+
+
+def _reduction(context: Context, value: Value, at: ast.AST) -> str:
+    match value:
         case Known(str() as op) if op in REDUCTIONS:
-            value = of.typed(context, values[1], at[1])
-            return combined(n.SubgroupReduce(op, value.expr), value.dtype, value, acts=True)
+            return op
     known = ", ".join(f"'{op}'" for op in REDUCTIONS)
-    raise context.error(at[0], f"{of.described(values[0])} is no reduction.", f"write one of {known}.")
+    raise context.error(at, f"{of.described(value)} is no reduction.", f"write one of {known}.")
 
 
-def _lane(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
-    return Scalar(n.SubgroupLocalId(), DType.U32)
+def _text(context: Context, value: Value, at: ast.AST) -> str:
+    if isinstance(value, Known) and isinstance(value.object, str):
+        return value.object
+    raise context.error(at, f"{of.described(value)} is no name.", "write a text: 'rows'.")
 
 
-def _subgroup_size(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:  # noqa: ARG001
-    return Scalar(n.SubgroupSize(), DType.U32)
+def _whole_number(context: Context, value: Value, at: ast.AST) -> int:
+    if isinstance(value, Constant) and isinstance(value.value, int):
+        return value.value
+    raise context.error(at, "this number is not known when the kernel is translated.", "write it as a whole number.")
+
+
+def _bytes(context: Context, value: Value, at: ast.AST) -> n.Expr:
+    return of.typed(context, value, at, DType.U32).expr
+
+
+def _whole_array(context: Context, value: Value, at: ast.AST, *, reads: bool, writes: bool) -> str:
+    """The buffer of an array that is used as a whole, so it lies in memory in C order."""
+    if not isinstance(value, ArrayRef):
+        raise context.error(at, f"this takes a whole array, not {of.described(value)}.", "name the array.")
+    if (reads and not value.reads) or (writes and not value.writes):
+        verb = "read" if reads and not value.reads else "written"
+        raise context.error(at, f"'{value.name}' is {verb} here.", f"declare it InOut[{value.dtype}].")
+    context.writer.whole.add(value.buffer)
+    return value.buffer
+
+
+# How each parameter of a statement-like function is translated.
+_OPERANDS: Final[dict[str, Callable[[Context, Value, ast.AST], Any]]] = {
+    "source": partial(_whole_array, reads=True, writes=False),
+    "destination": partial(_whole_array, reads=False, writes=True),
+    "array": partial(_whole_array, reads=True, writes=True),
+    "offset": _bytes,
+    "source_offset": _bytes,
+    "destination_offset": _bytes,
+    "size": _bytes,
+    "address": _bytes,
+    "tag": _text,
+    "group": _text,
+    "op": _reduction,
+    "root": _whole_number,
+}
+_STATEMENTS: Final[dict[str, Callable[..., n.Stmt]]] = {
+    "trap": n.Trap,
+    "resume": n.Resume,
+    "async_load": n.AsyncLoad,
+    "async_store": n.AsyncStore,
+    "async_wait": n.AsyncWait,
+    "copy_bytes": n.CopyBytes,
+    "all_reduce": n.AllReduce,
+    "all_gather": n.AllGather,
+    "reduce_scatter": n.ReduceScatter,
+    "broadcast": n.Broadcast,
+}
+
+
+def _statement(context: Context, target: Intrinsic, values: list[Value], at: Nodes, node: ast.Call) -> Value:
+    """A function that is a statement of the program, with the same operands in the same order."""
+    names = zip(target.parameters, values, at, strict=True)
+    operands = [_OPERANDS[name](context, value, where) for name, value, where in names]
+    context.emit(_STATEMENTS[target.name](*operands), node)
+    return NOTHING
+
+
+def _indirect_dispatch(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:
+    counts = _whole_array(context, values[0], at[0], reads=True, writes=False)
+    first = _whole_number(context, values[1], at[1]) if len(values) > 1 else 0
+    statement = n.IndirectDispatch(counts, first * DType.U32.bytes)
+    if context.caller is None and len(context.frames) == 1 and not context.writer.body:
+        # It comes before what is loaded where the program begins.
+        context.writer.place(statement, context.span(node))
+        context.writer.prologue.insert(0, statement)
+    else:
+        context.emit(statement, node)
+    return NOTHING
+
+
+def _operation(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:
+    """A composite operation of the IR; its body may do anything, so it is evaluated where it stands."""
+    name = _text(context, values[0], at[0])
+    operation = lookup_op(name)
+    if operation is None:
+        raise context.error(
+            at[0], f"no operation '{name}' is registered.", "register it: vyre.ir.extensions.register_op."
+        )
+    if len(values) - 1 != len(operation.parameters):
+        names = ", ".join(f"{parameter}: {dtype}" for parameter, dtype in operation.parameters)
+        raise context.error(node, f"'{name}' was given {len(values) - 1} values.", f"it takes ({names}).")
+    operands = [
+        of.typed(context, value, where, dtype)
+        for value, where, (_, dtype) in zip(values[1:], at[1:], operation.parameters, strict=True)
+    ]
+    called = n.Call(name, tuple(operand.expr for operand in operands))
+    return combined(called, operation.result_type, *operands, reads=True, acts=True)
+
+
+def _opaque(context: Context, values: list[Value], at: Nodes, node: ast.Call) -> Value:
+    kind = _text(context, values[0], at[0])
+    payload = values[1].object if isinstance(values[1], Known) else None
+    if not isinstance(payload, bytes):
+        raise context.error(at[1], f"{of.described(values[1])} is no payload.", "write bytes: b'...'.")
+    if len(values) == 3:
+        dtype = _type(context, values[2], at[2])
+        return Scalar(n.OpaqueExpr(kind, payload), dtype, reads=True, acts=True)
+    context.emit(n.OpaqueStmt(kind, payload), node)
+    return NOTHING
 
 
 _SPECIAL: Final[dict[str, Callable[[Context, list[Value], Nodes, ast.Call], Value]]] = {
-    "barrier": _barrier,
-    "grid_sync": _grid_sync,
     "select": _select,
     "fma": _fma,
     "bitcast": _bitcast,
@@ -284,6 +412,7 @@ _SPECIAL: Final[dict[str, Callable[[Context, list[Value], Nodes, ast.Call], Valu
     "subgroup_ballot": _ballot,
     "subgroup_shuffle": _shuffle,
     "subgroup_reduce": _reduce,
-    "subgroup_lane": _lane,
-    "subgroup_size": _subgroup_size,
+    "call": _operation,
+    "opaque": _opaque,
+    "indirect_dispatch": _indirect_dispatch,
 }

@@ -22,23 +22,29 @@ from vyre.lang.functions import Function
 from vyre.lang.intrinsics import INTRINSICS, OF_PYTHON, Intrinsic
 from vyre.lang.scopes import Scopes
 from vyre.lang.source import Source
-from vyre.lang.values import Constant, Items, Known, Scalar, Slot, Value, literal
+from vyre.lang.values import Constant, Items, Known, Scalar, Slot, Value, each_part, is_literal, literal
 from vyre.semantics.types import DType
 
 _MISSING: Final = object()
-_PLAIN_FUNCTIONS: Final = frozenset(map(id, (*OF_PYTHON, len, range, bool, int, float)))
+PLAIN_FUNCTIONS: Final = frozenset(map(id, (*OF_PYTHON, len, range, bool, int, float)))
 
 
 class Capture(msgspec.Struct, frozen=True, eq=False):
-    """A number from outside the kernel, and where it was found: a namespace or a closure's cell."""
+    """A number from outside the kernel, and where it was found: a namespace, a class or a closure's cell."""
 
-    space: Mapping[str, Any] | CellType
+    space: Mapping[str, Any] | CellType | type
     name: str
     value: Any
 
     @property
     def is_current(self) -> bool:
-        now = _contents(self.space) if isinstance(self.space, CellType) else self.space.get(self.name, _MISSING)
+        match self.space:
+            case CellType():
+                now = _contents(self.space)
+            case type():
+                now = getattr(self.space, self.name, _MISSING)
+            case _:
+                now = self.space.get(self.name, _MISSING)
         return now is self.value or (type(now) is type(self.value) and now == self.value)
 
 
@@ -51,9 +57,11 @@ class Writer:
         self.body: list[Stmt] = []
         self.prologue: list[Stmt] = []
         self.shared: list[BufferDecl] = []
+        # Buffers that are used as a whole, not element by element.
+        self.whole: set[str] = set()
         self.captures: list[Capture] = []
         self.spans: dict[int, Span] = {}
-        self._kept: list[n.Node] = []
+        self._kept: list[n.Node | BufferDecl] = []
         self._names: set[str] = set()
         self._buffers: set[str] = set()
         # The kernel's own names, which what is made up on the way leaves alone.
@@ -79,7 +87,7 @@ class Writer:
             self.prologue.append(n.Let(name, n.Load(self.shapes, n.lit(slot.index))))
         return Scalar(n.Var(name), DType.U32)
 
-    def place(self, node: n.Node, span: Span) -> None:
+    def place(self, node: n.Node | BufferDecl, span: Span) -> None:
         """Remembers where a node came from, unless a smaller part of the source has been named for it."""
         if id(node) not in self.spans:
             self.spans[id(node)] = span
@@ -194,6 +202,14 @@ class Context:
         """The value as something that may be used several times."""
         return value if value.is_cheap else self.bind(value, name, node)
 
+    def reusable(self, value: Value, name: str, node: ast.AST) -> Value:
+        """A value of any kind as something that may be used several times."""
+        return each_part(value, lambda part: self.held(part, name, node))
+
+    def settled(self, value: Value, name: str, node: ast.AST) -> Value:
+        """A value of any kind that stays what it is when variables change."""
+        return each_part(value, lambda part: part if is_literal(part) else self.bind(part, name, node))
+
     def lookup(self, node: ast.Name) -> Value:
         """What a name means where it is read."""
         name = node.id
@@ -229,24 +245,28 @@ class Context:
             raise self.error(node, f"'{node.id}' is not defined.", fix)
         return self.wrap(value, Capture(space, node.id, value), node)
 
-    def attribute(self, module: ModuleType, node: ast.Attribute) -> Value:
-        """A name of a module."""
-        value = getattr(module, node.attr, _MISSING)
+    def attribute(self, owner: ModuleType | type, node: ast.Attribute) -> Value:
+        """A name of a module or of a class."""
+        value = getattr(owner, node.attr, _MISSING)
         if value is _MISSING:
-            near = nearest_word(node.attr, dir(module))
-            fix = f"did you mean '{near}'?" if near else "use a name that the module has."
-            raise self.error(node, f"module '{module.__name__}' has no '{node.attr}'.", fix)
-        return self.wrap(value, Capture(vars(module), node.attr, value), node)
+            near = nearest_word(node.attr, dir(owner))
+            kind = "module" if isinstance(owner, ModuleType) else "class"
+            fix = f"did you mean '{near}'?" if near else f"use a name that the {kind} has."
+            raise self.error(node, f"{kind} '{owner.__name__}' has no '{node.attr}'.", fix)
+        space = vars(owner) if isinstance(owner, ModuleType) else owner
+        return self.wrap(value, Capture(space, node.attr, value), node)
 
     def wrap(self, value: Any, capture: Capture, node: ast.AST) -> Value:
         """A Python object as part of the translation; numbers and functions are remembered, for they may change."""
-        if isinstance(value, (bool, int, float, np.generic, tuple, Function)):
+        if isinstance(value, (bool, int, float, np.generic, tuple, str, bytes, Function)):
             self.writer.captures.append(capture)
         if isinstance(value, (bool, int, float, np.generic, tuple)):
             return self._constant(value, capture.name, node)
-        if isinstance(value, (DType, Intrinsic, Function, ModuleType)) or id(value) in _PLAIN_FUNCTIONS:
+        if isinstance(value, (str, bytes, DType, Intrinsic, Function, ModuleType)) or id(value) in PLAIN_FUNCTIONS:
             return Known(value)
-        raise self._unusable(value, capture.name, node)
+        if isinstance(value, type) and not issubclass(value, np.generic):
+            return Known(value)
+        raise self.unusable(value, capture.name, node)
 
     def _constant(self, value: Any, name: str, node: ast.AST) -> Value:
         if isinstance(value, (bool, np.bool_)):
@@ -259,9 +279,10 @@ class Context:
             return Constant(int(value) if isinstance(value, int) else float(value))
         elif isinstance(value, tuple):
             return Items(tuple(self._constant(item, name, node) for item in value))
-        raise self._unusable(value, name, node)
+        raise self.unusable(value, name, node)
 
-    def _unusable(self, value: Any, name: str, node: ast.AST) -> KernelError:
+    def unusable(self, value: Any, name: str, node: ast.AST) -> KernelError:
+        """The error for a Python object that a kernel cannot use."""
         kind = type(value).__name__
         article = "an" if kind[0] in "aeiouAEIOU" or kind.startswith("nd") else "a"
         if isinstance(value, (np.ndarray, list, dict, set, bytearray)):
@@ -271,12 +292,20 @@ class Context:
                 "pass it as an argument; numbers and tuples of numbers may come from outside.",
             )
         if callable(value):
-            near = getattr(value, "__name__", name)
-            fix = f"use vyre.{near}." if near in INTRINSICS else "make it a @vyre.function, or write its work here."
+            near = _own_name(value, name)
+            fix = f"use vyre.{near}." if near else "make it a @vyre.function, or write its work here."
             return self.error(node, f"'{name}' is no function of the language, and cannot be called here.", fix)
         return self.error(
             node, f"'{name}' is {article} {kind}, which a kernel cannot use.", "pass numbers and arrays as arguments."
         )
+
+
+def _own_name(value: Any, name: str) -> str | None:
+    """What vyre calls a function or a type that others have too."""
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return next((d.label for d in DType if d.storage == np.dtype(value) and d is not DType.BF16), None)
+    name = getattr(value, "__name__", name)
+    return name if name in INTRINSICS else None
 
 
 def _unused(wanted: str, taken: set[str], reserved: frozenset[str]) -> str:

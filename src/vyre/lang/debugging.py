@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from vyre import reference
-from vyre.errors import BadInputs
+from vyre.errors import BadInputs, VyreError
 from vyre.ir.binding import Array
 from vyre.ir.places import Place
 from vyre.ir.program import Program
 from vyre.ir.render import render
 from vyre.lang.arguments import take
 from vyre.lang.arrays import DeviceArray
+from vyre.lang.backends import shared_backend
+from vyre.lang.explain import explain
 from vyre.reference import OutOfBounds, Race
 
 if TYPE_CHECKING:
     from vyre.lang.kernel import Launch
+
+
+_MOST_INVOCATIONS: Final = 1 << 20
 
 
 class DebugReport(msgspec.Struct, frozen=True, eq=False):
@@ -48,6 +55,9 @@ class DebugReport(msgspec.Struct, frozen=True, eq=False):
             parts.append(f"order: the result of '{self.program.name}' depends on the order of its invocations")
         return "\n\n".join(parts) or f"'{self.program.name}' is clean under {self.schedules} schedules"
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
     def _race(self, race: Race) -> str:
         first, second = race.first, race.second
         message = (
@@ -75,20 +85,40 @@ class DebugReport(msgspec.Struct, frozen=True, eq=False):
 def debug(launch: Launch, arguments: Sequence[Any], schedules: int = 8) -> DebugReport:
     """Runs a call on the reference; the arguments stay as they are."""
     definition = launch.definition
+    if type(schedules) is not int or schedules < 1:
+        raise BadInputs(f"{schedules!r:.60} is no number of schedules.", "give a whole number from 1.")
     host = [one.numpy() if isinstance(one, DeviceArray) else one for one in arguments]
-    taken = take(definition.specs, host, in_place=False)
+    specs = definition.translation().specs
+    taken = take(specs, host, in_place=False)
     # What Python would not evaluate is not evaluated, so that nothing is reported that the kernel does not say.
     program = definition.translation(strict=True).program
     names = [decl.name for decl in program.input_buffers()]
-    explored = reference.explore(
-        program, dict(zip(names, taken.memory, strict=True)), grid=launch.grid, schedules=schedules, checked=True
-    )
+    grid = launch.kernel.config(launch.grid).grid_override
+    if math.prod(grid or ()) * math.prod(definition.workgroup) > _MOST_INVOCATIONS:
+        raise BadInputs(
+            f"a debug run follows every invocation, and these are more than {_MOST_INVOCATIONS:,}.",
+            "debug a smaller launch on smaller arrays.",
+        )
+    try:
+        explored = reference.explore(
+            program,
+            dict(zip(names, taken.memory, strict=True)),
+            grid=grid,
+            schedules=schedules,
+            handlers=launch.kernel.options.handlers,
+            timeout_s=launch.kernel.options.timeout_s,
+            checked=True,
+        )
+    except VyreError as error:
+        explain(error, program, shared_backend("reference"))
+        raise
     first = next(one.result for one in explored.runs if one.result is not None)
-    shapes = {spec.name: np.shape(one) for spec, one in zip(definition.specs, host, strict=True)}
-    by_buffer = {decl.name: spec.name for decl, spec in zip(program.buffers, definition.specs, strict=False)}
+    shapes = {spec.name: np.shape(one) for spec, one in zip(specs, host, strict=True)}
+    by_buffer = {decl.name: spec.name for decl, spec in zip(program.buffers, specs, strict=False)}
     outputs = {by_buffer[name]: data.reshape(shapes[by_buffer[name]]) for name, data in first.outputs.items()}
+    # What was called stands in its place there, so that is what the places are of.
     return DebugReport(
-        program, explored.races, first.out_of_bounds, explored.order_dependent, outputs, len(explored.runs)
+        first.program, explored.races, first.out_of_bounds, explored.order_dependent, outputs, len(explored.runs)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from vyre.ir.limits import MAX_ELEMENTS
 from vyre.lang.context import Context
 from vyre.lang.operands import typed
 from vyre.lang.values import ArrayRef, Constant, Scalar, Slot, Value, combined, literal
+from vyre.semantics.operators import BINARY
 from vyre.semantics.types import DType
 
 # No buffer has an element there.
@@ -39,15 +40,15 @@ class Element(msgspec.Struct, frozen=True, eq=False):
         return _select(self.is_inside, self.index, literal(_NOWHERE, DType.U32))
 
 
-def dimension(context: Context, array: ArrayRef, axis: int) -> Scalar:
-    """The number of elements along an axis."""
+def dimension(context: Context, array: ArrayRef, axis: int) -> Scalar | Constant:
+    """The number of elements along an axis; one that is declared is a number like those of the text."""
     match array.shape[axis]:
         case None:
             return Scalar(n.BufLen(array.buffer), DType.U32)
         case Slot() as slot:
             return context.writer.slot(slot)
         case number:
-            return literal(number, DType.U32)
+            return Constant(number)
 
 
 def find_element(
@@ -64,7 +65,7 @@ def find_element(
     if array.strides is None and rank == 1:
         return Element(array, indices[0], None)
     indices = [context.held(index, "index", where) for index, where in zip(indices, at, strict=True)]
-    sizes = [dimension(context, array, axis) for axis in range(rank)]
+    sizes = [typed(context, dimension(context, array, axis), node, DType.U32) for axis in range(rank)]
     inside = reduce(_both, [_below(index, size) for index, size in zip(indices, sizes, strict=True)])
     if array.strides is None:
         flat = indices[0]
@@ -132,17 +133,8 @@ def _select(condition: Scalar, left: Scalar, right: Scalar) -> Scalar:
     return combined(n.Select(condition.expr, left.expr, right.expr), left.dtype, condition, left, right)
 
 
-def _below(left: Scalar, right: Scalar) -> Scalar:
-    return combined(n.BinOp("lt", left.expr, right.expr), DType.BOOL, left, right)
+def _apply(name: str, left: Scalar, right: Scalar) -> Scalar:
+    return combined(n.BinOp(name, left.expr, right.expr), BINARY[name].result_type(left.dtype), left, right)
 
 
-def _both(left: Scalar, right: Scalar) -> Scalar:
-    return combined(n.BinOp("and", left.expr, right.expr), DType.BOOL, left, right)
-
-
-def _times(left: Scalar, right: Scalar) -> Scalar:
-    return combined(n.BinOp("mul", left.expr, right.expr), DType.U32, left, right)
-
-
-def _plus(left: Scalar, right: Scalar) -> Scalar:
-    return combined(n.BinOp("add", left.expr, right.expr), DType.U32, left, right)
+_plus, _times, _below, _both = (partial(_apply, name) for name in ("add", "mul", "lt", "and"))

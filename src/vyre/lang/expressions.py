@@ -15,11 +15,11 @@ from vyre.ir import nodes as n
 from vyre.ir.nodes import Stmt
 from vyre.lang import operands as of
 from vyre.lang.calls import apply, arranged
-from vyre.lang.context import Context
+from vyre.lang.context import PLAIN_FUNCTIONS, Context
 from vyre.lang.elements import dimension, find_element, load
 from vyre.lang.functions import Function
 from vyre.lang.tasks import Task
-from vyre.lang.values import ArrayRef, Constant, Items, Known, Scalar, Value, combined, literal
+from vyre.lang.values import ArrayRef, Constant, Items, Known, Number, Scalar, Value, combined, each_part, literal
 from vyre.semantics.types import DType
 
 
@@ -75,12 +75,16 @@ def sequence(context: Context, nodes: Sequence[ast.expr]) -> Task[list[Value]]:
 def kept_before(context: Context, value: Value, end: int, node: ast.AST) -> Value:
     """A value as it was when the list ended there: in a variable, if what was written since could tell."""
     body = context.writer.body
-    if end == len(body) or not isinstance(value, Scalar) or value.is_fixed:
+    return value if end == len(body) else each_part(value, lambda part: _kept(context, part, end, node))
+
+
+def _kept(context: Context, value: Scalar, end: int, node: ast.AST) -> Scalar:
+    if value.is_fixed:
         return value
     name = context.writer.fresh_name("before")
     kept = n.Let(name, value.expr)
     context.writer.place(kept, context.span(node))
-    body.insert(end, kept)
+    context.writer.body.insert(end, kept)
     return Scalar(n.Var(name), value.dtype)
 
 
@@ -94,8 +98,13 @@ def captured(context: Context, task: Task[Value]) -> Task[tuple[Value, list[Stmt
     return value, inner
 
 
-def indices_of(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+def indices_of(context: Context, node: ast.Subscript) -> list[ast.expr]:
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if any(isinstance(index, ast.Slice) for index in indices):
+        raise context.error(
+            node, "a kernel works on elements, not on slices.", "loop over the elements with range(...)."
+        )
+    return indices
 
 
 def _number(context: Context, number: object, node: ast.Constant) -> Value:
@@ -104,7 +113,7 @@ def _number(context: Context, number: object, node: ast.Constant) -> Value:
             return literal(number, DType.BOOL)
         case int() | float():
             return Constant(number)
-        case str():
+        case str() | bytes():
             return Known(number)
     raise context.error(node, f"{number!r} is no number.", "use whole numbers, floats, True and False.")
 
@@ -115,9 +124,9 @@ def _unary(context: Context, node: ast.UnaryOp) -> Task[Value]:
         case ast.Not():
             return of.unary(context, "lnot", of.condition(context, value, node.operand), node, "not")
         case ast.UAdd():
-            return value if isinstance(value, Constant) else of.typed(context, value, node.operand)
-        case ast.USub() if isinstance(value, Constant):
-            return Constant(-value.value)
+            return value if isinstance(value, Number) else of.typed(context, value, node.operand)
+        case ast.USub() if isinstance(value, Number):
+            return of.negated(value)
         case ast.Invert() if isinstance(value, Constant):
             if not isinstance(value.value, int):
                 raise context.error(node, "~ is not defined for floats.", "use a whole number.")
@@ -165,8 +174,7 @@ def _comparison(context: Context, node: ast.Compare) -> Task[Value]:
     left, right = yield sequence(context, at)
     if len(node.ops) > 1:
         left, right = (
-            context.held(value, "between", where) if isinstance(value, Scalar) else value
-            for value, where in zip((left, right), at, strict=True)
+            context.reusable(value, "between", where) for value, where in zip((left, right), at, strict=True)
         )
     compared = of.binary(context, type(node.ops[0]), left, right, at, node)
     if len(node.ops) == 1:
@@ -180,8 +188,8 @@ def _links(context: Context, node: ast.Compare, number: int, left: Value) -> Tas
     at = node.comparators[number - 1], node.comparators[number]
     right = yield expression(context, at[1])
     is_last = number == len(node.ops) - 1
-    if not is_last and isinstance(right, Scalar):
-        right = context.held(right, "between", at[1])
+    if not is_last:
+        right = context.reusable(right, "between", at[1])
     compared = of.binary(context, type(node.ops[number]), left, right, at, node)
     if is_last:
         return compared
@@ -194,6 +202,10 @@ def _choice(context: Context, node: ast.IfExp) -> Task[Value]:
     test = of.condition(context, tested, node.test)
     yes, before_yes = yield captured(context, expression(context, node.body))
     no, before_no = yield captured(context, expression(context, node.orelse))
+    if isinstance(yes, Number) and isinstance(no, Number) and not before_yes and not before_no:
+        steps = (*of.steps_of(yes), *of.steps_of(no))
+        if all(isinstance(step, Constant) or _is_harmless(context, step) for step in steps):
+            return of.choice(context, test, yes, no, node.test)
     first, second = of.common(context, yes, no, (node.body, node.orelse), node, "the conditional expression")
     if not before_yes and not before_no and _is_harmless(context, first) and _is_harmless(context, second):
         chosen = n.Select(test.expr, first.expr, second.expr)
@@ -217,6 +229,8 @@ def _call(context: Context, node: ast.Call) -> Task[Value]:
         raise context.error(
             node.func, f"{of.described(callee)} cannot be called.", "call a function of vyre, or a type."
         )
+    if isinstance(target, type) and id(target) not in PLAIN_FUNCTIONS:
+        raise context.unusable(target, target.__name__, node.func)
     at = arranged(context, target, node)
     values = yield sequence(context, at)
     if isinstance(target, Function):
@@ -226,11 +240,7 @@ def _call(context: Context, node: ast.Call) -> Task[Value]:
 
 
 def _item(context: Context, node: ast.Subscript) -> Task[Value]:
-    at = indices_of(node)
-    if any(isinstance(index, ast.Slice) for index in at):
-        raise context.error(
-            node, "a kernel works on elements, not on slices.", "loop over the elements with range(...)."
-        )
+    at = indices_of(context, node)
     owner, *given = yield sequence(context, (node.value, *at))
     match owner:
         case ArrayRef():
@@ -253,8 +263,8 @@ def _constant_index(context: Context, given: Sequence[Value], count: int, node: 
 def _attribute(context: Context, node: ast.Attribute) -> Task[Value]:
     owner = yield expression(context, node.value)
     match owner:
-        case Known(ModuleType() as module):
-            return context.attribute(module, node)
+        case Known((ModuleType() | type()) as outside):
+            return context.attribute(outside, node)
         case ArrayRef() if node.attr == "shape":
             return Items(tuple(dimension(context, owner, axis) for axis in range(len(owner.shape))))
         case ArrayRef():

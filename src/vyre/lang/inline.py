@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Sequence
+from typing import Final
 
 from vyre.ir import nodes as n
 from vyre.lang import operands as of
@@ -17,8 +18,10 @@ from vyre.lang.source import Source
 from vyre.lang.statements import block, fill
 from vyre.lang.syntax import check_syntax
 from vyre.lang.tasks import Task
-from vyre.lang.values import NOTHING, ArrayRef, Constant, Items, Nothing, Scalar, Value, a
+from vyre.lang.values import NOTHING, ArrayRef, Items, Nothing, Number, Scalar, Value, a
 from vyre.semantics.types import DType
+
+_NUMBERS: Final = (int, float)
 
 
 class Results:
@@ -132,7 +135,7 @@ def enter(writer: Writer, source: Source, parameters: Sequence[Parameter], calle
     check_syntax(source)
     body = source.tree.body
     if caller is not None and _returns_last(turned := _with_else(body)):
-        body = turned
+        body = _as_one_return(turned)
     scopes = find_scopes(body, frozenset(parameter.name for parameter in parameters))
     context = Context(writer, source, scopes, body, caller)
     if scopes.unset:
@@ -156,7 +159,7 @@ def _give_parameter(context: Context, caller: Context, parameter: Parameter, val
         case DType() as dtype:
             value = of.typed(caller, value, at, dtype)
         case ArrayType() as wanted:
-            if not isinstance(value, ArrayRef) or (value.dtype, len(value.shape)) != (wanted.dtype, wanted.rank):
+            if not isinstance(value, ArrayRef) or not _is_such(value, wanted):
                 raise caller.error(
                     at,
                     f"parameter '{parameter.name}' is {wanted!r}, and this is {of.described(value)}.",
@@ -173,7 +176,7 @@ def _give_parameter(context: Context, caller: Context, parameter: Parameter, val
                 wanted.direction.reads, wanted.direction.writes,
             )  # fmt: skip
     if parameter.name in context.scopes.written:
-        if not isinstance(value, (Scalar, Constant)):
+        if not isinstance(value, (Scalar, Number)):
             raise caller.error(
                 at, f"'{parameter.name}' is assigned in the function, so it takes a number.", "pass a number."
             )
@@ -182,9 +185,16 @@ def _give_parameter(context: Context, caller: Context, parameter: Parameter, val
         context.variables[id(context.body), parameter.name] = variable
         caller.emit(n.Let(variable.name, start.expr), at)
     else:
-        if isinstance(value, Scalar) and value.size > 1:
-            value = caller.bind(value, parameter.name, at)
+        if not isinstance(value, Scalar) or value.size > 1:
+            value = caller.settled(value, parameter.name, at)
         context.parameters[parameter.name] = value
+
+
+def _is_such(array: ArrayRef, wanted: ArrayType) -> bool:
+    """Whether an array has a declared type, rank and sizes."""
+    return (array.dtype, len(array.shape)) == (wanted.dtype, wanted.rank) and all(
+        size in (None, known) for size, known in zip(wanted.sizes or (), array.shape, strict=False)
+    )
 
 
 def _declared_result(context: Context, node: ast.expr | None) -> DType | None:
@@ -211,6 +221,41 @@ def _with_else(body: Statements) -> Statements:
                 continue
         done.append(statement)
     return done[::-1]
+
+
+def _as_one_return(body: Statements) -> Statements:
+    """The same, but if it ends by returning one of several numbers, by one return: they get their type where it is."""
+    if not body or not isinstance(body[-1], ast.If):
+        return body
+    arms: list[tuple[ast.If, ast.expr]] = []
+    rest = body[-1:]
+    while len(rest) == 1 and isinstance(rest[0], ast.If):
+        number = _returned_number(rest[0].body)
+        if number is None:
+            return body
+        arms.append((rest[0], number))
+        rest = rest[0].orelse
+    value = _returned_number(rest)
+    if value is None:
+        return body
+    for arm, number in reversed(arms):
+        value = ast.copy_location(ast.IfExp(arm.test, number, value), arm)
+    return [*body[:-1], ast.copy_location(ast.Return(value), body[-1])]
+
+
+def _returned_number(body: Statements) -> ast.expr | None:
+    """What a list returns, if that is all it does, and it is a number or one of several."""
+    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    pending = [] if value is None else [value]
+    while pending:
+        match pending.pop():
+            case ast.IfExp(_, yes, no):
+                pending += [yes, no]
+            case ast.Constant(number) | ast.UnaryOp(ast.USub(), ast.Constant(number)) if type(number) in _NUMBERS:
+                pass
+            case _:
+                return None
+    return value
 
 
 def _returns_last(body: Statements) -> bool:

@@ -75,6 +75,44 @@ INTRINSICS: Final[dict[str, Intrinsic]] = {
         Intrinsic("subgroup_reduce", ("op", "value"), "the lanes' values combined by 'add', 'min', 'max', ..."),
         Intrinsic("subgroup_lane", (), "the invocation's lane in its subgroup, u32"),
         Intrinsic("subgroup_size", (), "the number of lanes of a subgroup, u32"),
+        Intrinsic("call", ("operation", "..."), "a registered operation of the IR, by its id, on values"),
+        Intrinsic(
+            "opaque",
+            ("kind", "payload", "type=None"),
+            "a registered extension of the IR, on bytes: a value of that type, or statements",
+        ),
+        Intrinsic("trap", ("address", "tag"), "asks the host, and waits for the next resume of that tag"),
+        Intrinsic("resume", ("tag",), "the whole grid waits while the host's handler answers the traps of that tag"),
+        Intrinsic(
+            "async_load",
+            ("source", "destination", "offset", "size", "tag"),
+            "captures bytes of source from a byte offset on; the wait writes them at the start of destination",
+        ),
+        Intrinsic(
+            "async_store",
+            ("source", "destination", "offset", "size", "tag"),
+            "captures the first bytes of source; the wait writes them at a byte offset of destination",
+        ),
+        Intrinsic("async_wait", ("tag",), "completes the transfer of that tag"),
+        Intrinsic(
+            "copy_bytes",
+            ("source", "destination", "source_offset", "destination_offset", "size"),
+            "copies bytes between two arrays, whatever their types",
+        ),
+        Intrinsic(
+            "indirect_dispatch",
+            ("counts", "at=0"),
+            "the grid is three u32 of an array, from an element on; the first statement of a kernel, launched by "
+            "kernel.grid()",
+        ),
+        Intrinsic("all_reduce", ("op", "array", "group"), "combines an array over the ranks: 'add', 'min', ..."),
+        Intrinsic("all_gather", ("source", "destination", "group"), "joins the ranks' arrays"),
+        Intrinsic(
+            "reduce_scatter",
+            ("op", "source", "destination", "group"),
+            "combines an array over the ranks, and gives each its share",
+        ),
+        Intrinsic("broadcast", ("array", "root", "group"), "everybody gets the array of that rank"),
     )
 }
 

@@ -7,29 +7,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
+from html import escape
 from operator import index
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, overload
 
 import numpy as np
 
-from vyre.checker.capabilities import Capabilities, missing_capabilities
-from vyre.checker.diagnostics import Report
 from vyre.driver.backend import Backend
-from vyre.driver.config import DispatchConfig
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.profile import missing_grid_point
 from vyre.driver.resident import ResidentBuffer, allocated
 from vyre.driver.sequence import Step
-from vyre.errors import BadInputs, KernelError, UnsupportedFeature
+from vyre.errors import BadInputs, KernelError, VyreError
 from vyre.ir.binding import Array
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
+from vyre.ir.names import nearest_word
 from vyre.ir.program import DEFAULT_SUBGROUP_SIZE, Program
 from vyre.lang.annotations import Parameter, parameters_of
-from vyre.lang.arguments import Spec, Taken, take, take_plain
+from vyre.lang.arguments import Taken, take, take_plain
 from vyre.lang.arrays import DeviceArray, resident
-from vyre.lang.backends import shared_backend
+from vyre.lang.backends import require_backend, shared_backend
+from vyre.lang.explain import explain
 from vyre.lang.functions import plain_function
 from vyre.lang.sequences import recording
 from vyre.lang.source import Source
@@ -37,12 +38,13 @@ from vyre.lang.translate import Translation, translate
 from vyre.lang.values import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vyre.lang.debugging import DebugReport
 
 DEFAULT_WORKGROUP: Final = 64
 _MOST_CONFIGS: Final = 256
+# The grid is the launch's, and the outputs are the caller's arrays.
+_DECIDED: Final = ("workgroup_override", "grid_override", "dispatch_elements", "max_output_bytes")
+_OPTIONS: Final = [name for name in DispatchConfig.__struct_fields__ if name not in _DECIDED]
 
 
 class Definition:
@@ -54,16 +56,11 @@ class Definition:
         self.workgroup = workgroup
         self.subgroup = subgroup
         self._translations: dict[tuple[tuple[Layout, ...], bool], Translation] = {}
-        self._configs: dict[tuple[int, ...], DispatchConfig] = {}
+        self.configs: dict[tuple[int, ...], DispatchConfig] = {}
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         return parameters_of(self.source)
-
-    @cached_property
-    def specs(self) -> tuple[Spec, ...]:
-        self.translation()
-        return tuple(map(Spec.of, self.parameters))
 
     def translation(self, layouts: tuple[Layout, ...] = (), *, strict: bool = False) -> Translation:
         """The program for arrays that lie like this, made anew when a number from outside has changed."""
@@ -80,14 +77,6 @@ class Definition:
         made = translate(self.source, self.parameters, self.workgroup, self.subgroup, layouts, strict=strict)
         self._translations[key] = made
         return made
-
-    def config(self, grid: tuple[int, ...]) -> DispatchConfig:
-        config = self._configs.get(grid)
-        if config is None:
-            if len(self._configs) >= _MOST_CONFIGS:
-                self._configs.clear()
-            config = self._configs[grid] = DispatchConfig(grid_override=grid)
-        return config
 
     def arrange(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """The arguments in the order of the parameters."""
@@ -117,9 +106,16 @@ class Definition:
 class Kernel:
     """A function for every invocation of a grid. ``kernel[n](...)`` runs it for at least ``n`` invocations."""
 
-    def __init__(self, definition: Definition, backend: str | Backend | None = None) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        backend: str | Backend | None = None,
+        options: DispatchConfig = DEFAULT_CONFIG,
+    ) -> None:
         self.definition = definition
-        self.backend = backend
+        self.backend = require_backend(backend)
+        self.options = options
+        self._configs = definition.configs if options is DEFAULT_CONFIG else {}
         self.__name__ = definition.name
         self.__doc__ = definition.source.function.__doc__
         self.__wrapped__ = definition.source.function
@@ -133,23 +129,48 @@ class Kernel:
     def parameters(self) -> tuple[Parameter, ...]:
         return self.definition.parameters
 
-    def on(self, backend: str | Backend) -> Kernel:
-        """The same kernel on a backend, by name or the backend itself."""
-        return Kernel(self.definition, backend)
+    def on(self, backend: str | Backend | None = None, **options: Any) -> Kernel:
+        """The same kernel on a backend, by name or the backend itself, and with options of a dispatch.
+
+        Options are those of ``vyre.DispatchConfig`` that a call leaves open: ``timeout_s=1.0``, ``handlers={...}``.
+        """
+        where = self.backend if backend is None else backend
+        wrong = next((name for name in options if name not in _OPTIONS), None)
+        if wrong is not None:
+            near = nearest_word(wrong, _OPTIONS)
+            fix = f"did you mean '{near}'?" if near else f"the options are {', '.join(_OPTIONS)}."
+            raise BadInputs(f"'{wrong}' is no option of a call.", fix)
+        return Kernel(self.definition, where, self.options.with_changes(**options) if options else self.options)
 
     def __getitem__(self, invocations: int | tuple[int, ...]) -> Launch:
         """A launch of at least so many invocations along each axis, in whole workgroups."""
         if type(invocations) is int and 0 <= invocations <= MAX_GRID_AXIS:
-            return Launch(self.definition, self.backend, (-(-invocations // self.definition.workgroup[0]),))
+            return Launch(self, (-(-invocations // self.definition.workgroup[0]),))
         wanted = _axes(invocations, "invocations")
         sizes = self.definition.workgroup
-        return Launch(
-            self.definition, self.backend, tuple(-(-n // size) for n, size in zip(wanted, sizes, strict=False))
-        )
+        return Launch(self, tuple(-(-n // size) for n, size in zip(wanted, sizes, strict=False)))
+
+    # Indexing makes launches, so there is nothing to go through.
+    __iter__ = None
 
     def grid(self, *workgroups: int) -> Launch:
-        """A launch of so many workgroups along each axis."""
-        return Launch(self.definition, self.backend, _axes(workgroups, "workgroups"))
+        """A launch of so many workgroups along each axis; without any, the kernel says it (``indirect_dispatch``)."""
+        return Launch(self, _axes(workgroups, "workgroups") if workgroups else ())
+
+    def config(self, grid: tuple[int, ...]) -> DispatchConfig:
+        """The options of a launch of so many workgroups."""
+        config = self._configs.get(grid)
+        if config is None:
+            name = self.definition.name
+            is_indirect = self.program.stats().has_indirect_dispatch
+            if is_indirect and grid:
+                raise BadInputs(f"kernel '{name}' reads its grid from memory.", f"launch it as {name}.grid().")
+            if not is_indirect and not grid:
+                raise BadInputs(f"kernel '{name}' was given no size.", f"say how many workgroups: {name}.grid(4).")
+            if len(self._configs) >= _MOST_CONFIGS:
+                self._configs.clear()
+            config = self._configs[grid] = self.options.with_changes(grid_override=grid or None)
+        return config
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         name = self.definition.name
@@ -161,16 +182,33 @@ class Kernel:
     debug = bind = __call__
 
     def __repr__(self) -> str:
-        types = ", ".join(f"{p.name}: {p.type}" for p in self.parameters)
+        try:
+            types = ", ".join(f"{p.name}: {p.type}" for p in self.parameters)
+        except KernelError:
+            types = "..."
         return f"<vyre kernel {self.definition.name}({types})>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the function, and the program that it is or why it is none."""
+        try:
+            became = self.program._repr_html_()
+        except KernelError as error:
+            became = f"<pre>{escape(str(error))}</pre>"
+        source = escape(dedent(self.definition.source.block))
+        return f"<pre>{source}</pre><details><summary>as a program</summary>{became}</details>"
 
 
 def _axes(given: Any, what: str) -> tuple[int, ...]:
+    asked = given if isinstance(given, tuple) else (given,)
     try:
-        axes = tuple(map(index, given if isinstance(given, tuple) else (given,)))
+        axes = tuple(map(index, asked))
     except TypeError:
         axes = ()
-    if not 1 <= len(axes) <= 3 or not all(0 <= axis <= MAX_GRID_AXIS for axis in axes):
+    if (
+        any(isinstance(one, bool) for one in asked)
+        or not 1 <= len(axes) <= 3
+        or not all(0 <= axis <= MAX_GRID_AXIS for axis in axes)
+    ):
         raise BadInputs(f"{given!r} is no number of {what}.", "give one to three whole numbers from 0: (512, 512).")
     return axes
 
@@ -178,40 +216,42 @@ def _axes(given: Any, what: str) -> tuple[int, ...]:
 class Launch:
     """A kernel with a size: call it, bind it to its arguments, or debug it."""
 
-    __slots__ = ("_backend", "definition", "grid")
+    __slots__ = ("definition", "grid", "kernel")
 
-    def __init__(self, definition: Definition, backend: str | Backend | None, grid: tuple[int, ...]) -> None:
-        self.definition = definition
-        self._backend = backend
+    def __init__(self, kernel: Kernel, grid: tuple[int, ...]) -> None:
+        self.kernel = kernel
+        self.definition = kernel.definition
         self.grid = grid
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
         """Runs the kernel; arrays that it writes are changed in place when this returns."""
-        definition = self.definition
-        if named or len(arguments) != len(definition.specs):
-            arguments = tuple(definition.arrange(arguments, named))
+        translation = self.definition.translation()
+        if named or len(arguments) != len(translation.specs):
+            arguments = tuple(self.definition.arrange(arguments, named))
         sequence = recording.get()
         if sequence is not None:
             sequence.record(self, arguments)
             return
-        memory = take_plain(definition.specs, arguments)
+        memory = take_plain(translation.specs, arguments)
         if memory is not None:
-            backend = shared_backend(self._backend)
-            program = definition.translation().program
+            backend, program = shared_backend(self.kernel.backend), translation.program
             try:
-                backend.dispatch_in_place(program, memory, definition.config(self.grid))
-            except UnsupportedFeature as error:
-                _show_what_lacks(error, program, backend)
+                backend.dispatch_in_place(program, memory, self.kernel.config(self.grid))
+            except VyreError as error:
+                explain(error, program, backend)
                 raise
             return
         self._call_any(arguments)
 
     def _call_any(self, arguments: Sequence[Any]) -> None:
         backend = self.backend_for(arguments)
-        taken = take(self.definition.specs, arguments, in_place=backend.capabilities.in_place)
+        taken = take(self.definition.translation().specs, arguments, in_place=backend.capabilities.in_place)
         program = self.definition.translation(taken.layouts).program
-        with _explaining(program, backend):
-            _run(backend, program, taken, self.definition.config(self.grid))
+        try:
+            _run(backend, program, taken, self.kernel.config(self.grid))
+        except VyreError as error:
+            explain(error, program, backend)
+            raise
         taken.give_back()
 
     def bind(self, *arguments: Any, **named: Any) -> BoundCall:
@@ -233,12 +273,12 @@ class Launch:
     @property
     def has_backend(self) -> bool:
         """Whether somebody said where it runs."""
-        return self._backend is not None
+        return self.kernel.backend is not None
 
     def backend_for(self, arguments: Sequence[Any]) -> Backend:
         """The backend that was asked for, else the one the arrays are on, else the default one."""
         on_device = [argument for argument in arguments if isinstance(argument, DeviceArray)]
-        backend = on_device[0].backend if on_device and self._backend is None else shared_backend(self._backend)
+        backend = on_device[0].backend if on_device and not self.has_backend else shared_backend(self.kernel.backend)
         for argument in on_device:
             if not backend.owns(argument.buffer):
                 raise BadInputs(
@@ -255,36 +295,45 @@ class Launch:
 class BoundCall:
     """A call with its arguments, ready to run again and again."""
 
-    __slots__ = ("_arguments", "_kept", "_launch", "_ready", "_run")
+    __slots__ = ("_arguments", "_explain", "_kept", "_launch", "_ready", "_run")
 
     def __init__(self, launch: Launch, arguments: tuple[Any, ...]) -> None:
         self._launch = launch
         self._arguments = arguments
         definition = launch.definition
         backend = launch.backend_for(arguments)
-        taken = take(definition.specs, arguments, in_place=backend.capabilities.in_place)
+        specs = definition.translation().specs
+        taken = take(specs, arguments, in_place=backend.capabilities.in_place)
         program = definition.translation(taken.layouts).program
-        config = definition.config(launch.grid)
+        config = launch.kernel.config(launch.grid)
+        self._explain = partial(explain, program=program, backend=backend)
         self._ready: tuple[Any, ...] = (arguments,)
         self._run: Callable[..., object] = launch._call_any
-        numbers = [place for place, spec in enumerate(definition.specs) if not spec.rank] + [len(definition.specs)]
+        numbers = [place for place, spec in enumerate(specs) if not spec.rank] + [len(specs)]
         on_device = [isinstance(one, ResidentBuffer) or place in numbers for place, one in enumerate(taken.memory)]
         if not any(isinstance(one, ResidentBuffer) for one in taken.memory):
-            if backend.capabilities.in_place and not taken.packed:
+            if backend.capabilities.in_place and taken.is_shared:
                 self._ready, self._run = (program, taken.memory, config), backend.dispatch_in_place
         elif all(on_device) and missing_grid_point(backend.capabilities, program) is None:
             # What is passed beside the arrays is the same in every run.
             self._kept = [one if isinstance(one, ResidentBuffer) else resident(one, backend) for one in taken.memory]
             resources = [one if isinstance(one, ResidentBuffer) else one.buffer for one in self._kept]
             self._ready, self._run = (program, resources, config), backend.dispatch_resident
-        with _explaining(program, backend):
+        try:
             backend.compile(program, config)
+        except VyreError as error:
+            self._explain(error)
+            raise
 
     def __call__(self) -> None:
         if recording.get() is not None:
             self._launch(*self._arguments)
             return
-        self._run(*self._ready)
+        try:
+            self._run(*self._ready)
+        except VyreError as error:
+            self._explain(error)
+            raise
 
     def __repr__(self) -> str:
         return f"<prepared call of {self._launch.definition.name}>"
@@ -312,24 +361,6 @@ def _run(backend: Backend, program: Program, taken: Taken, config: DispatchConfi
         for place, (one, resource) in enumerate(zip(memory, resources, strict=True)):
             if place in written and not isinstance(one, ResidentBuffer) and one.size:
                 one[...] = np.frombuffer(backend.download(resource), one.dtype)
-
-
-@contextmanager
-def _explaining(program: Program, backend: Backend) -> Iterator[None]:
-    try:
-        yield
-    except UnsupportedFeature as error:
-        _show_what_lacks(error, program, backend)
-        raise
-
-
-def _show_what_lacks(error: UnsupportedFeature, program: Program, backend: Backend) -> None:
-    """Adds where in the kernel's source stands what the backend lacks."""
-    profile = backend.accepts
-    lacking = missing_capabilities(program, Capabilities(profile.dtypes, profile.subgroup_ops, profile.atomics64))
-    found = tuple(lacking)[:5]
-    if found:
-        error.add_note(Report(found).render(program))
 
 
 @overload

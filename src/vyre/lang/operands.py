@@ -11,7 +11,21 @@ from typing import Final
 from vyre.errors import KernelError
 from vyre.ir import nodes as n
 from vyre.lang.context import Context
-from vyre.lang.values import ArrayRef, Constant, Items, Known, Nothing, Scalar, Value, a, combined, literal, rounded
+from vyre.lang.values import (
+    ArrayRef,
+    Choice,
+    Constant,
+    Items,
+    Known,
+    Nothing,
+    Number,
+    Scalar,
+    Value,
+    a,
+    combined,
+    literal,
+    rounded,
+)
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType, Kind
 
@@ -57,6 +71,8 @@ def described(value: Value) -> str:
     match value:
         case Constant(number):
             return f"the number {number}"
+        case Choice():
+            return "a number"
         case Scalar():
             return a(value.dtype)
         case ArrayRef():
@@ -80,6 +96,9 @@ def typed(context: Context, value: Value, node: ast.AST, dtype: DType | None = N
             )
         case Constant(number):
             return fitting(context, number, dtype or value.default_type, node)
+        case Choice():
+            wanted = dtype or value.default_type
+            return chosen(value, lambda number: fitting(context, number, wanted, node))
         case ArrayRef():
             raise context.error(
                 node, f"'{value.name}' is an array, not a number.", f"take an element: {value.name}[i]."
@@ -88,6 +107,34 @@ def typed(context: Context, value: Value, node: ast.AST, dtype: DType | None = N
             raise context.error(
                 node, f"this is {described(value)}, not a number.", "use a number or an element of an array."
             )
+
+
+def choice(context: Context, test: Scalar, yes: Number, no: Number, node: ast.AST) -> Choice:
+    """One of two numbers, which have no type yet."""
+    once = context.bind(test, "test", node) if test.acts else test
+    return Choice((*steps_of(yes), *steps_of(no), once))
+
+
+def steps_of(number: Number) -> tuple[Constant | Scalar, ...]:
+    return number.steps if isinstance(number, Choice) else (number,)
+
+
+def negated(number: Number) -> Number:
+    if isinstance(number, Choice):
+        return number.map_numbers(lambda one: Constant(-one.value))
+    return Constant(-number.value)
+
+
+def chosen(value: Choice, make: Callable[[int | float], Scalar]) -> Scalar:
+    """A choice whose numbers have become values of one type."""
+    made: list[Scalar] = []
+    for step in value.steps:
+        if isinstance(step, Constant):
+            made.append(make(step.value))
+        else:
+            no, yes = made.pop(), made.pop()
+            made.append(combined(n.Select(step.expr, yes.expr, no.expr), yes.dtype, step, yes, no))
+    return made.pop()
 
 
 def fitting(context: Context, number: int | float, dtype: DType, node: ast.AST) -> Scalar:
@@ -121,15 +168,23 @@ def _shown(number: int | float) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
+def default_type(*numbers: Number) -> DType:
+    """The type of numbers that meet nothing else."""
+    return DType.F32 if any(number.default_type is DType.F32 for number in numbers) else DType.U32
+
+
 def common(
     context: Context, left: Value, right: Value, at: tuple[ast.AST, ast.AST], node: ast.AST, symbol: str
 ) -> tuple[Scalar, Scalar]:
     """Two operands with one type: numbers take the other's, anything else that differs is an error."""
-    if isinstance(left, Constant) and not isinstance(right, Constant):
+    if isinstance(left, Number) and isinstance(right, Number):
+        dtype = default_type(left, right)
+        return typed(context, left, at[0], dtype), typed(context, right, at[1], dtype)
+    if isinstance(left, Number):
         second = typed(context, right, at[1])
         return typed(context, left, at[0], second.dtype), second
     first = typed(context, left, at[0])
-    if isinstance(right, Constant):
+    if isinstance(right, Number):
         return first, typed(context, right, at[1], first.dtype)
     second = typed(context, right, at[1])
     if first.dtype is not second.dtype:
@@ -156,7 +211,7 @@ def _meeting(left: DType, right: DType) -> DType:
 def cast_fix(context: Context, node: ast.AST, dtype: DType | None) -> str:
     text = context.source.segment(node)
     if dtype is DType.BOOL:
-        return f"compare it: {text} != 0."
+        return _compare_fix(text, node)
     return f"cast it: {dtype}({text})." if len(text) <= 40 else f"cast it with {dtype}(...)."
 
 
@@ -174,9 +229,15 @@ def condition(context: Context, value: Value, node: ast.AST) -> Scalar:
     """A value that decides something: a bool."""
     if isinstance(value, Scalar) and value.dtype is DType.BOOL:
         return value
-    text = context.source.segment(node)
-    fix = f"compare it: {text} != 0." if len(text) <= 40 else "compare it: ... != 0."
+    fix = _compare_fix(context.source.segment(node), node)
     raise context.error(node, f"a condition is a bool, and this is {described(value)}.", fix)
+
+
+def _compare_fix(text: str, node: ast.AST) -> str:
+    if len(text) > 40:
+        return "compare it: ... != 0."
+    is_plain = isinstance(node, (ast.Name, ast.Subscript, ast.Call, ast.Attribute, ast.Constant))
+    return f"compare it: {text} != 0." if is_plain else f"compare it: ({text}) != 0."
 
 
 def binary(
@@ -184,11 +245,15 @@ def binary(
 ) -> Value:
     """What an infix operator gives."""
     symbol = SYMBOLS[kind]
-    if isinstance(left, Constant) and isinstance(right, Constant):
-        return _folded(context, kind, left.value, right.value, node)
+    match left, right:
+        case Constant(), Constant():
+            return _folded(context, kind, left.value, right.value, node)
+        case Choice(), Constant() if not issubclass(kind, ast.cmpop):
+            return left.map_numbers(lambda one: _folded_number(context, kind, one, right, node))
+        case Constant(), Choice() if not issubclass(kind, ast.cmpop):
+            return right.map_numbers(lambda one: _folded_number(context, kind, left, one, node))
     if kind is ast.Pow:
-        base = context.source.segment(at[0])
-        fix = f"write {base} * {base}." if len(base) <= 20 else "multiply, or use exp2(y * log2(x))."
+        fix = _power_fix(context.source.segment(at[0]), right)
         raise context.error(node, "** is for numbers that are known when the kernel is translated.", fix)
     if kind is ast.MatMult:
         raise context.error(node, "@ is no operator of kernels.", "write the loops of the product.")
@@ -202,6 +267,14 @@ def binary(
     if kind is ast.FloorDiv and dtype.is_float:
         raise context.error(node, f"// divides integers, and these are {dtype}.", "use vyre.floor(a / b).")
     return operation(context, OPERATOR_OF[kind], first, second, node, symbol)
+
+
+def _power_fix(base: str, power: Value) -> str:
+    if isinstance(power, Constant) and power.value == 2 and len(base) <= 20:
+        return f"write {base} * {base}."
+    if isinstance(power, Constant) and power.value == 0.5 and len(base) <= 20:
+        return f"write vyre.sqrt({base})."
+    return "multiply, or use exp2(y * log2(x))."
 
 
 def operation(
@@ -232,6 +305,12 @@ def _undefined(context: Context, shown: str, dtype: DType, types: tuple[DType, .
     else:
         fix = f"cast to one of {', '.join(map(str, types))}."
     return context.error(node, f"{shown} is not defined for {dtype}.", fix)
+
+
+def _folded_number(context: Context, kind: type[ast.AST], left: Constant, right: Constant, node: ast.AST) -> Constant:
+    folded = _folded(context, kind, left.value, right.value, node)
+    assert isinstance(folded, Constant)  # only comparisons give something else
+    return folded
 
 
 def _folded(context: Context, kind: type[ast.AST], left: int | float, right: int | float, node: ast.AST) -> Value:

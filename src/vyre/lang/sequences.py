@@ -6,23 +6,29 @@ device: NumPy arrays go there once before and come back once after.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as Items
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from vyre.driver.backend import Backend
 from vyre.driver.resident import ResidentBuffer
 from vyre.driver.sequence import PreparedSequence, SequenceResult, Step, Unchanged, Zero
-from vyre.errors import BadInputs
+from vyre.errors import BadInputs, VyreError
 from vyre.ir.binding import Array
 from vyre.lang.arguments import Spec, host_array, take
 from vyre.lang.arrays import DeviceArray, Memory, resident
 from vyre.lang.backends import shared_backend
+from vyre.lang.explain import explain
 
 if TYPE_CHECKING:
     from vyre.lang.kernel import Launch
+
+# What the driver notes on the error of a step.
+_STEP: Final = re.compile(r"in step (\d+) of the sequence")
 
 recording: ContextVar[Sequence | None] = ContextVar("recording", default=None)
 
@@ -55,6 +61,8 @@ class Sequence:
     def __enter__(self) -> Sequence:
         if recording.get() is not None:
             raise BadInputs("a sequence is being recorded already.", "end one sequence before the next.")
+        if self._prepared is not None:
+            raise BadInputs("this sequence is recorded.", "run it again with run(), or record another one.")
         self._token = recording.set(self)
         return self
 
@@ -69,7 +77,9 @@ class Sequence:
         if self._first is not None:
             raise BadInputs("a sequence has one part that is repeated.", "record another sequence for the other one.")
         if type(times) is not int or times < 0:
-            raise BadInputs(f"a sequence cannot be repeated {times!r} times.", "give a count of at least 0.")
+            raise BadInputs(f"a sequence cannot be repeated {times!r:.60} times.", "give a count of at least 0.")
+        if not isinstance(until, (Unchanged, Zero, NoneType)):
+            raise BadInputs(f"a {type(until).__name__} says not when to stop.", "give Unchanged([x]) or Zero(x).")
         self._first, self._times, self._until = [], times, until
         self._is_closed = True
         return Repeat(self)
@@ -78,7 +88,7 @@ class Sequence:
         """Makes a call a step."""
         if self._is_closed:
             raise BadInputs("the repeated part is the last of a sequence.", "record another sequence for what follows.")
-        definition = launch.definition
+        definition, specs = launch.definition, launch.definition.translation().specs
         backend = launch.backend_for(arguments) if launch.has_backend else self.backend
         if backend is not self.backend:
             raise BadInputs(
@@ -89,9 +99,9 @@ class Sequence:
             self._resident(host_array(spec, argument), spec)
             if spec.rank and not isinstance(argument, DeviceArray)
             else argument
-            for spec, argument in zip(definition.specs, arguments, strict=True)
+            for spec, argument in zip(specs, arguments, strict=True)
         ]
-        taken = take(definition.specs, moved, in_place=False)
+        taken = take(specs, moved, in_place=False)
         resources = [one if isinstance(one, ResidentBuffer) else self._constant(one) for one in taken.memory]
         for resource in resources:
             if not self.backend.owns(resource):
@@ -100,20 +110,20 @@ class Sequence:
                     "copy it there: vyre.array(a.numpy(), backend=...).",
                 )
         program = definition.translation(taken.layouts).program
-        self._steps.append(Step(program, resources, config=definition.config(launch.grid)))
+        self._steps.append(Step(program, resources, config=launch.kernel.config(launch.grid)))
 
     def run(self) -> SequenceResult:
         """Runs all steps once more; host arrays are read before and written after."""
-        if self._prepared is None:
-            written = [memory.buffer for _, memory, writes in self._hosts if writes]
-            first, repeat = (self._steps, []) if self._first is None else (self._first, self._steps)
-            self._prepared = self.backend.prepare_sequence(
-                first, repeat=repeat, times=self._times, until=self._stop(), reads=written
-            )
-        uploads = [(memory.buffer, 0, np.ascontiguousarray(host)) for host, memory, _ in self._hosts if host.size]
-        if uploads:
-            self.backend.upload_many(uploads)
-        self.result = self._prepared.run()
+        try:
+            if self._prepared is None:
+                self._prepared = self._prepare()
+            uploads = [(memory.buffer, 0, np.ascontiguousarray(host)) for host, memory, _ in self._hosts if host.size]
+            if uploads:
+                self.backend.upload_many(uploads)
+            self.result = self._prepared.run()
+        except VyreError as error:
+            self._explain(error)
+            raise
         outputs = iter(self.result.outputs)
         for host, _, writes in self._hosts:
             if writes:
@@ -121,6 +131,18 @@ class Sequence:
                 if host.size:
                     host[...] = np.frombuffer(output, host.dtype).reshape(host.shape)
         return self.result
+
+    def _prepare(self) -> PreparedSequence:
+        written = [memory.buffer for _, memory, writes in self._hosts if writes]
+        first, repeat = (self._steps, []) if self._first is None else (self._first, self._steps)
+        return self.backend.prepare_sequence(first, repeat=repeat, times=self._times, until=self._stop(), reads=written)
+
+    def _explain(self, error: VyreError) -> None:
+        """Shows where a failure stands in the kernel of its step, if that is known."""
+        steps = [*(self._first or ()), *self._steps]
+        found = _STEP.search("\n".join(getattr(error, "__notes__", ())))
+        if found is not None or len({id(step.program) for step in steps}) == 1:
+            explain(error, steps[int(found[1]) if found is not None else 0].program, self.backend)
 
     def _resident(self, host: Array, spec: Spec) -> DeviceArray:
         """A host array on the device, for as long as the sequence is there."""
@@ -144,12 +166,12 @@ class Sequence:
     def _stop(self) -> Unchanged | Zero | None:
         match self._until:
             case Unchanged(arrays):
-                return Unchanged([self._watched(one) for one in arrays])
+                watched = arrays if isinstance(arrays, (list, tuple)) else [arrays]
+                return Unchanged([self._watched(one) for one in watched])
             case Zero(array):
                 return Zero(self._watched(array))
             case None:
                 return None
-        raise BadInputs(f"a {type(self._until).__name__} says not when to stop.", "give Unchanged([x]) or Zero(x).")
 
     def _watched(self, one: Any) -> ResidentBuffer:
         if isinstance(one, ResidentBuffer):

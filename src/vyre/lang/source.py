@@ -28,7 +28,7 @@ class Source:
             raise KernelError(
                 f"the source of '{function.__qualname__}' is not there to be read ({self.path}): "
                 "kernels are translated from their text.",
-                "write the kernel in a file or a notebook cell, and import it from there.",
+                "write it in a file, or in a cell of a notebook.",
             ) from None
         self.text = "".join(self.lines)
         self.starts = [0, *accumulate(map(len, self.lines))]
@@ -48,9 +48,13 @@ class Source:
             self._tree = self._parse()
         return self._tree
 
+    @property
+    def block(self) -> str:
+        """The text of the definition."""
+        return "".join(inspect.getblock(self.lines[self.first_line - 1 :]))
+
     def _parse(self) -> ast.FunctionDef:
-        name = self.function.__name__
-        block = "".join(inspect.getblock(self.lines[self.first_line - 1 :]))
+        name, block = self.function.__name__, self.block
         # A definition inside another one is indented; under an `if` its columns stay as they are in the file.
         is_inner = block[:1] in (" ", "\t")
         try:

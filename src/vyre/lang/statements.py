@@ -13,7 +13,20 @@ from vyre.lang.context import Context, Frame, Loop, Variable
 from vyre.lang.elements import find_element, load, store
 from vyre.lang.expressions import captured, expression, indices_of, kept_before, sequence
 from vyre.lang.tasks import Task
-from vyre.lang.values import NOTHING, ArrayRef, Constant, Items, Known, Nothing, Scalar, Value, a, is_literal, literal
+from vyre.lang.values import (
+    NOTHING,
+    ArrayRef,
+    Constant,
+    Items,
+    Known,
+    Nothing,
+    Number,
+    Scalar,
+    Value,
+    a,
+    is_literal,
+    literal,
+)
 from vyre.semantics.types import DType
 
 Statements = list[ast.stmt]
@@ -77,8 +90,8 @@ def _assign(context: Context, node: ast.Assign) -> Task[None]:
     context.wanted_name = target.id if isinstance(target, ast.Name) else None
     value = yield expression(context, node.value)
     context.wanted_name = None
-    if len(node.targets) > 1 and isinstance(value, Scalar) and not is_literal(value):
-        value = context.bind(value, "value", node.value)
+    if len(node.targets) > 1:
+        value = context.settled(value, "value", node.value)
     for target in node.targets:
         yield _give(context, target, value, node)
 
@@ -92,7 +105,7 @@ def _give(context: Context, target: ast.expr, value: Value, node: ast.stmt) -> T
             end = len(context.writer.body)
             array, given = yield _target(context, target)
             value = kept_before(context, value, end, node)
-            element = find_element(context, array, given, indices_of(target), target)
+            element = find_element(context, array, given, indices_of(context, target), target)
             store(context, element, _fitting(context, array, value, node), node)
         case ast.Tuple(targets):
             yield _unpack(context, targets, value, node)
@@ -112,12 +125,7 @@ def _fitting(context: Context, array: ArrayRef, value: Value, node: ast.stmt) ->
 
 
 def _target(context: Context, target: ast.Subscript) -> Task[tuple[ArrayRef, list[Value]]]:
-    at = indices_of(target)
-    if any(isinstance(index, ast.Slice) for index in at):
-        raise context.error(
-            target, "a kernel works on elements, not on slices.", "loop over the elements with range(...)."
-        )
-    owner, *given = yield sequence(context, (target.value, *at))
+    owner, *given = yield sequence(context, (target.value, *indices_of(context, target)))
     if not isinstance(owner, ArrayRef):
         raise context.error(
             target, f"{of.described(owner)} has no elements to assign.", "assign to an element of an array."
@@ -136,10 +144,7 @@ def _unpack(context: Context, targets: list[ast.expr], value: Value, node: ast.s
         )
     # All of the right side is evaluated before any of the left changes.
     changes = not all(isinstance(target, ast.Name) and context.is_new(target.id) for target in targets)
-    items = [
-        context.bind(item, "value", node) if changes and isinstance(item, Scalar) and not is_literal(item) else item
-        for item in value.items
-    ]
+    items = [context.settled(item, "value", node) if changes else item for item in value.items]
     for target, item in zip(targets, items, strict=True):
         yield _give(context, target, item, node)
 
@@ -169,7 +174,7 @@ def give_name(context: Context, target: ast.Name, value: Value, node: ast.AST, d
     if variable is not None:
         context.emit(n.Assign(variable.name, scalar.expr), node)
         return
-    is_number = dtype is None and isinstance(value, Constant)
+    is_number = dtype is None and isinstance(value, Number)
     context.declare(frame, name, scalar.dtype, scalar.expr, node, is_number=is_number)
 
 
@@ -195,11 +200,8 @@ def _augmented(context: Context, node: ast.AugAssign) -> Task[None]:
         give_name(context, target, of.binary(context, kind, old, value, at, node), node)
     elif isinstance(target, ast.Subscript):
         array, given = yield _target(context, target)
-        places = indices_of(target)
-        given = [
-            context.held(value, "index", place) if isinstance(value, Scalar) else value
-            for value, place in zip(given, places, strict=True)
-        ]
+        places = indices_of(context, target)
+        given = [context.reusable(value, "index", place) for value, place in zip(given, places, strict=True)]
         element = find_element(context, array, given, places, target)
         before, end = load(context, element, target), len(context.writer.body)
         value = yield expression(context, node.value)
@@ -233,7 +235,7 @@ def _for(context: Context, node: ast.For) -> Task[None]:
         )
     values: list[Value] = yield sequence(context, arguments)
     step = _step(context, values[2], arguments[2]) if len(values) == 3 else 1
-    typed_at = next((k for k, value in enumerate(values[:2]) if not isinstance(value, Constant)), None)
+    typed_at = next((k for k, value in enumerate(values[:2]) if not isinstance(value, Number)), None)
     dtype = DType.U32 if typed_at is None else of.typed(context, values[typed_at], arguments[typed_at]).dtype
     if not dtype.is_integer:
         raise context.error(node.iter, f"range counts whole numbers, not {dtype}.", "cast the bounds: u32(...).")

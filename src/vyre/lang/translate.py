@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from array import array
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -12,11 +12,11 @@ from vyre.checker import Report
 from vyre.driver.binding import binder_of
 from vyre.errors import InvalidProgram, KernelError
 from vyre.ir import nodes as n
-from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl
-from vyre.ir.places import SourceMap, Span
+from vyre.ir.places import SourceMap, Span, placed
 from vyre.ir.program import Program
 from vyre.lang.annotations import ArrayType, Parameter
+from vyre.lang.arguments import Spec
 from vyre.lang.context import Capture, Context, Variable, Writer
 from vyre.lang.inline import enter, inline
 from vyre.lang.source import Source
@@ -30,11 +30,11 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     """A kernel as a program, for arrays that lie in memory in one way.
 
     Buffers are the parameters in their order, then the ``shapes`` if there are any slots, then workgroup memory.
-    ``captures`` are the numbers from outside that are built in.
+    ``specs`` say what the parameters take; ``captures`` are what is built in from outside.
     """
 
     program: Program
-    slots: int
+    specs: tuple[Spec, ...]
     captures: tuple[Capture, ...]
 
 
@@ -70,7 +70,8 @@ def translate(
         binder_of(program)
     except InvalidProgram as error:
         raise _refusal(program, error) from None
-    return Translation(program, slots, tuple(writer.captures))
+    specs = [Spec.of(one, decl.name in writer.whole) for one, decl in zip(parameters, buffers, strict=False)]
+    return Translation(program, tuple(specs), tuple(writer.captures))
 
 
 def _declare(context: Context, buffers: list[BufferDecl], slots: int, parameter: Parameter, layout: Layout) -> int:
@@ -79,23 +80,30 @@ def _declare(context: Context, buffers: list[BufferDecl], slots: int, parameter:
     name = writer.fresh_buffer(parameter.name)
     match parameter.type:
         case None:
+            is_method = number == 0 and parameter.name == "self"
+            fix = f"write {parameter.name}: f32, or {parameter.name}: In[f32]."
             raise context.error(
-                parameter.node, f"parameter '{parameter.name}' has no type.",
-                f"write {parameter.name}: f32, or {parameter.name}: In[f32].",
-            )  # fmt: skip
+                parameter.node,
+                f"parameter '{parameter.name}' has no type.",
+                "define the kernel outside the class, or as a @staticmethod." if is_method else fix,
+            )
         case DType() as dtype:
             buffers.append(BufferDecl.uniform(name, number, dtype))
             _declare_scalar(context, parameter, name, dtype)
         case ArrayType() as kind:
             make = BufferDecl.read_write if kind.direction.writes else BufferDecl.read
-            buffers.append(make(name, number, kind.dtype))
+            sizes = kind.sizes or (None,) * kind.rank
+            count = 0 if layout is not Layout.C_ORDER else math.prod(size or 0 for size in sizes)
+            buffers.append(make(name, number, kind.dtype, count))
             if parameter.name in context.scopes.written:
                 node = _first_write(context.source.tree, parameter.name)
                 raise context.error(node, f"'{parameter.name}' is an array parameter.", "use another name.")
-            shape: tuple[Dimension, ...] = (None,)
+            shape: tuple[Dimension, ...] = sizes
             strides: tuple[Slot | None, ...] | None = None
             if layout is not Layout.C_ORDER or kind.rank > 1:
-                shape = tuple(Slot(slots + axis, f"{parameter.name}_size_{axis}") for axis in range(kind.rank))
+                shape = tuple(
+                    size or Slot(slots + axis, f"{parameter.name}_size_{axis}") for axis, size in enumerate(sizes)
+                )
                 slots += kind.rank
             if layout is not Layout.C_ORDER:
                 axes = kind.rank - (layout is Layout.ROWS)
@@ -143,31 +151,10 @@ def _source_map(context: Context, parameters: Sequence[Parameter], program: Prog
     header = Span(start, source.span(tree.body[0]).start)
     made = source.map()
     declared = [source.span(parameter.node) for parameter in parameters]
-    for span in (*declared, *[header] * (len(program.buffers) - len(declared))):
+    made_up = [spans.get(id(decl), header) for decl in program.buffers[len(declared) :]]
+    for span in (*declared, *made_up):
         made.buffers.extend((span.start, span.stop))
-    pending: list[tuple[n.Stmt, Span]] = [(statement, header) for statement in reversed(program.entry)]
-    while pending:
-        statement, around = pending.pop()
-        span = spans.get(id(statement), around)
-        made.statements.extend((span.start, span.stop))
-        made.first_expression.append(len(made.expressions) // 2)
-        for root in walk.operands(statement):
-            made.expressions.extend(_expression_spans(root, span, spans))
-        inner = [one for body in walk.bodies(statement) for one in body]
-        pending += [(one, span) for one in reversed(inner)]
-    return msgspec.structs.replace(made, header=header)
-
-
-def _expression_spans(root: n.Expr, around: Span, spans: dict[int, Span]) -> array[int]:
-    """Start and stop of each node in order of evaluation."""
-    pending, found = [(root, around)], array("i")
-    while pending:
-        node, outer = pending.pop()
-        span = spans.get(id(node), outer)
-        found.extend((span.stop, span.start))
-        pending += [(part, span) for part in walk.operands(node)]
-    found.reverse()
-    return found
+    return placed(msgspec.structs.replace(made, header=header), program, spans)
 
 
 def _refusal(program: Program, error: InvalidProgram) -> KernelError:

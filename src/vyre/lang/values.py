@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -46,6 +47,23 @@ class Scalar(msgspec.Struct, frozen=True, eq=False):
     def is_fixed(self) -> bool:
         """Whether it has the same value wherever in its statement it is evaluated."""
         return not (self.reads or self.acts)
+
+
+class Choice(msgspec.Struct, frozen=True, eq=False):
+    """Numbers of the source that conditions choose between; like one number, it takes the type of its neighbour.
+
+    ``steps`` are in order of evaluation: a condition stands behind the two alternatives that it chooses between.
+    """
+
+    steps: tuple[Constant | Scalar, ...]
+
+    @property
+    def default_type(self) -> DType:
+        numbers = [step.default_type for step in self.steps if isinstance(step, Constant)]
+        return DType.F32 if DType.F32 in numbers else DType.U32
+
+    def map_numbers(self, change: Callable[[Constant], Constant]) -> Choice:
+        return Choice(tuple(change(step) if isinstance(step, Constant) else step for step in self.steps))
 
 
 class ArrayRef(msgspec.Struct, frozen=True, eq=False):
@@ -98,7 +116,8 @@ class Nothing(msgspec.Struct, frozen=True):
     """What a statement-like call gives."""
 
 
-Value = Constant | Scalar | ArrayRef | Items | Known | Nothing
+Number = Constant | Choice
+Value = Constant | Choice | Scalar | ArrayRef | Items | Known | Nothing
 NOTHING = Nothing()
 
 
@@ -137,3 +156,10 @@ def combined(expr: Expr, dtype: DType, *parts: Scalar, reads: bool = False, acts
 
 def is_literal(value: Scalar) -> bool:
     return isinstance(value.expr, Lit)
+
+
+def each_part(value: Value, change: Callable[[Scalar], Scalar]) -> Value:
+    """A value of any kind, with what is computed in it changed."""
+    if isinstance(value, Choice):
+        return Choice(tuple(step if isinstance(step, Constant) else change(step) for step in value.steps))
+    return change(value) if isinstance(value, Scalar) else value

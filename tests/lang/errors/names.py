@@ -158,3 +158,26 @@ def a_name_for_two_arrays(x: vyre.In[u32], y: vyre.InOut[u32]):
 @vyre.kernel
 def a_call_of_a_number(y: vyre.InOut[u32]):
     y[0] = y[0](1)
+
+
+class Settings:
+    width = 4
+
+
+@vyre.kernel
+def a_class_as_a_function(y: vyre.InOut[f32]):
+    y[0] = Settings(3)
+
+
+@vyre.kernel
+def a_name_that_a_class_has_not(y: vyre.InOut[f32]):
+    y[0] = Settings.widht
+
+
+class Method:
+    @vyre.kernel
+    def kernel(self, y: vyre.InOut[f32]):
+        y[0] = 1.0
+
+
+a_method = Method.kernel

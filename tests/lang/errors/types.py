@@ -1,5 +1,7 @@
 """Kernels that mix types, or use operators that a type does not have."""
 
+import numpy as np
+
 import vyre
 from vyre import f32, f64, i32, u8, u32
 
@@ -159,3 +161,24 @@ def zero_as_a_divisor(y: vyre.InOut[f32]):
 @vyre.kernel
 def complement_of_a_number(y: vyre.InOut[u32]):
     y[0] = ~1
+
+
+@vyre.kernel
+def one_of_two_numbers_that_does_not_fit(y: vyre.InOut[u8]):
+    y[0] = 3 if y[0] > 1 else 300
+
+
+@vyre.kernel
+def one_of_two_numbers_as_a_condition(y: vyre.InOut[u32]):
+    if 1 if y[0] > 1 else 0:
+        y[0] = 1
+
+
+@vyre.kernel
+def a_root_as_a_power(y: vyre.InOut[f32]):
+    y[0] = y[0] ** 0.5
+
+
+@vyre.kernel
+def a_type_of_numpy(y: vyre.InOut[f32]):
+    y[0] = np.float32(y[0])
