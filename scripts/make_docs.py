@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
+from vyre import errors
 from vyre.checker.codes import CODES
+from vyre.lang.intrinsics import INTRINSICS
 from vyre.optimizer.rules import GROUPS, RULES
 from vyre.semantics.operators import OPERATORS, Result
 from vyre.semantics.types import ALL_TYPES, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType
@@ -21,8 +25,25 @@ def errors_page() -> str:
     return (
         "# Diagnostics\n\n"
         "Generated from `vyre/checker/codes.py` by `make docs`. Codes never change their meaning.\n\n"
-        "| code | severity | what | rule | fix |\n|---|---|---|---|---|\n" + rows + "\n"
+        "| code | severity | what | rule | fix |\n|---|---|---|---|---|\n" + rows + "\n\n"
+        "# Errors\n\n"
+        "What can be raised, from `vyre/errors.py`: all are `vyre.VyreError`, with `code`, `message` and `fix`. The "
+        "command prints them and ends with 3 for `backend-unavailable` and `unsupported-feature`, with 1 for the "
+        "others.\n\n"
+        "| code | class | what |\n|---|---|---|\n" + "\n".join(_error_rows()) + "\n"
     )
+
+
+def _error_rows() -> list[str]:
+    """Every error that has a code of its own, which stands in what makes it."""
+    rows = []
+    for name, error in sorted(vars(errors).items()):
+        if not (isinstance(error, type) and issubclass(error, errors.VyreError)) or error is errors.VyreError:
+            continue
+        found = re.search(r'(?:__init__\(\s*|code(?:: str)? ?= ?)"([a-z-]+)"', inspect.getsource(error))
+        assert found is not None, name
+        rows.append(f"| `{found[1]}` | `{name}` | {_cell((error.__doc__ or '').splitlines()[0]).replace('``', '`')} |")
+    return sorted(rows)
 
 
 def operators_page() -> str:
@@ -38,6 +59,19 @@ def operators_page() -> str:
         "Generated from `vyre/semantics/operators.py` by `make docs`. Operands have one common type; every operator "
         "has a value for all operands.\n\n"
         "| name | text | types | result | meaning |\n|---|---|---|---|---|\n" + rows + "\n"
+    )
+
+
+def functions_page() -> str:
+    """Every function that kernels call."""
+    rows = "\n".join(f"| `{_cell(repr(one))}` | {_cell(one.doc)} |" for one in INTRINSICS.values())
+    return (
+        "# Functions of kernels\n\n"
+        "Generated from `vyre/lang/intrinsics.py` by `make docs`. Parameters with a `=` may be left out; `min` and "
+        "`max` take two operands or more. Python's own `min`, `max`, `abs`, `round` and `len` are these too, and the "
+        "name of a type casts: `f32(x)`. [kernels.md](kernels.md) describes the language, "
+        "[operators.md](operators.md) what each operator gives for which types.\n\n"
+        "| call | gives or does |\n|---|---|\n" + rows + "\n"
     )
 
 
@@ -82,7 +116,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"errors.md": errors_page, "operators.md": operators_page, "rules.md": rules_page}
+PAGES = {
+    "errors.md": errors_page,
+    "functions.md": functions_page,
+    "operators.md": operators_page,
+    "rules.md": rules_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

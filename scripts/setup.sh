@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with everything the demo and the tests need. Safe to run again; does nothing when up to date.
+# With the argument `browser` it also looks for Chromium, in which the tests open the pages of `vyre report`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -26,19 +27,34 @@ fi
 # WebGPU needs a driver: a GPU's, or Mesa's for the processor. Without one its tests are skipped, or fail where CI=true.
 has_driver() {
   [ "$(uname)" = Linux ] || return 0
-  for file in {/usr/share,/etc,/usr/local/share}/vulkan/icd.d/*.json "${VK_DRIVER_FILES:-}" "${VK_ICD_FILENAMES:-}"; do
+  local named="${VK_DRIVER_FILES:-}:${VK_ICD_FILENAMES:-}"
+  for file in {/usr/share,/etc,/usr/local/share,"${HOME:-}/.local/share"}/vulkan/icd.d/*.json ${named//:/ }; do
     [ -e "$file" ] && return 0
   done
   return 1
 }
-if ! has_driver; then
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "setup: installing mesa-vulkan-drivers"
-    apt-get update -qq && apt-get install -y -qq mesa-vulkan-drivers >/dev/null
-  else
-    echo "setup: no Vulkan driver was found, so backend 'webgpu' cannot run." >&2
-    echo "Fix: install your GPU's, or one for the processor: sudo apt-get install mesa-vulkan-drivers" >&2
-  fi
+install_driver() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  echo "setup: installing mesa-vulkan-drivers"
+  apt-get update -qq && apt-get install -y -qq mesa-vulkan-drivers >/dev/null
+}
+if ! has_driver && ! install_driver; then
+  echo "setup: no Vulkan driver was found, so backend 'webgpu' cannot run." >&2
+  echo "Fix: install your GPU's, or one for the processor: sudo apt-get install mesa-vulkan-drivers" >&2
+fi
+
+# Chromium is for a few tests only: without it they are skipped, or fail where CI=true.
+has_browser() {
+  command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
+}
+install_browser() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  echo "setup: installing chromium"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null
+}
+if [ "${1:-}" = browser ] && ! has_browser >/dev/null && ! install_browser; then
+  echo "setup: no Chromium was found, so the tests that open pages cannot run." >&2
+  echo "Fix: sudo apt-get install chromium" >&2
 fi
 
 stamp=.venv/.ready

@@ -18,9 +18,9 @@ EXIT_UNAVAILABLE = 3
 
 def main() -> None:
     """The entry point of the command."""
-    from vyre.cli.commands import app
-
     try:
+        from vyre.cli.commands import app
+
         app()
     except VyreError as error:
         unavailable = isinstance(error, (BackendUnavailable, UnsupportedFeature))
@@ -30,7 +30,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_WRONG)
     except OSError as error:
-        _fail(f"error: {error}. Fix: check the path, its permissions and the space left.", EXIT_WRONG)
+        what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        _fail(f"error: {what}. Fix: check the path, its permissions and the space left.", EXIT_WRONG)
     except MemoryError:
         _fail("error: out of memory. Fix: use smaller buffers or a smaller grid.", EXIT_WRONG)
     except Exception as error:

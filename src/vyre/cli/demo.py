@@ -1,8 +1,8 @@
 """The tour: what vyre claims, shown on one program.
 
 The closure of a node in a random graph, to a fixpoint, with barriers over the whole grid inside a loop: checked,
-printed, encoded, run in several orders with the race detector on, compared with a plain Python search, and run by
-every route on every backend here.
+printed, encoded, run in several orders with the race detector on, compared with a plain Python search, optimised by
+programs of its own kind, and run by every route on every backend here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from rich.table import Table
 
 from vyre import reference
 from vyre.checker import check, render_diagnostic
-from vyre.driver.config import DEFAULT_CONFIG
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.optimizing import optimize
 from vyre.driver.registry import backend, list_backends
 from vyre.driver.routes import choose_route, dispatch
 from vyre.errors import UnsupportedFeature, WireError
 from vyre.ir.parser import parse
 from vyre.ir.program import Program
 from vyre.ir.wire import decode, encode
+from vyre.report.explanation import explanation
 
 _NODES: Final = 400
 _EDGES: Final = 700
@@ -56,12 +58,16 @@ def tour(*, quiet: bool = False) -> list[Claim]:
     wrong = parse(_WRONG, "wrong.vyre")
     for diagnostic in check(wrong).errors:
         console.print(render_diagnostic(wrong, diagnostic), highlight=False, markup=False, soft_wrap=True)
+    console.rule("it is optimised by programs of its own kind")
+    with console.status("optimising"):
+        better, report = optimize(program, report=True)
+    console.print(explanation(program, better, report), highlight=False, markup=False, soft_wrap=True)
     console.rule(f"one meaning: the closure of node 0 in a graph of {_NODES} nodes and {_EDGES} edges")
     for line in _devices():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     results: list[Claim] = []
     with _spinner(console) as say:
-        for claim, holds in _claims(program, wrong):
+        for claim, holds in _claims(program, wrong, better):
             say(claim)
             start = time.perf_counter()
             held = holds()
@@ -70,7 +76,7 @@ def tour(*, quiet: bool = False) -> list[Claim]:
     return results
 
 
-def _claims(program: Program, wrong: Program) -> Iterator[tuple[str, Callable[[], bool]]]:
+def _claims(program: Program, wrong: Program, better: Program) -> Iterator[tuple[str, Callable[[], bool]]]:
     inputs, expected = _graph(Random(7))
 
     def run(schedule: Any, races: bool = False) -> reference.Result:
@@ -89,6 +95,10 @@ def _claims(program: Program, wrong: Program) -> Iterator[tuple[str, Callable[[]
     yield "the same bytes in a random order", lambda: closure(reference.seeded(1))
     yield "no data races", lambda: not run(reference.IN_ORDER, races=True).races
     meant = _bytes_of(run(reference.IN_ORDER))
+    yield (
+        "the optimised program means the same",
+        lambda: _bytes_of(reference.run(better, inputs)) == meant,
+    )
     for info in list_backends():
         if info.available:
             for route in _open_routes(info.name, program, inputs):
@@ -96,6 +106,10 @@ def _claims(program: Program, wrong: Program) -> Iterator[tuple[str, Callable[[]
                     f"the same bytes on {info.name}, {route} route",
                     partial(_same, program, inputs, meant, info.name, route),
                 )
+            yield (
+                f"the same bytes on {info.name} without the optimizer",
+                partial(_same, program, inputs, meant, info.name, "auto", optimize=False),
+            )
 
 
 def _devices() -> Iterator[str]:
@@ -124,10 +138,14 @@ def _bytes_of(result: reference.Result) -> list[bytes]:
     return [bytes(result.output_bytes(name)) for name in result.outputs]
 
 
-def _same(program: Program, inputs: dict[str, Any], meant: list[bytes], name: str, route: Any) -> bool:
+def _same(
+    program: Program, inputs: dict[str, Any], meant: list[bytes], name: str, route: Any, *, optimize: bool = True
+) -> bool:
     """Whether a backend gives those bytes, in every output."""
+    config = DispatchConfig(optimize=optimize)
     with backend(name) as device:
-        return [bytes(view) for view in dispatch(device, program, list(inputs.values()), route=route)] == meant
+        views = dispatch(device, program, list(inputs.values()), config, route=route)
+        return [bytes(view) for view in views] == meant
 
 
 def _graph(random: Random) -> tuple[dict[str, Any], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import numpy as np
 
 from vyre import reference
 from vyre.driver import registry, routes
+from vyre.driver.backend import Backend
 from vyre.driver.config import DispatchConfig
 from vyre.errors import BackendUnavailable
 from vyre.ir.binding import Array, bind_inputs
@@ -32,6 +34,7 @@ class Order(msgspec.Struct, frozen=True):
 class Told(msgspec.Struct, frozen=True):
     """What a run has to tell: the outputs, a few facts, and the reports of the reference."""
 
+    program: Program
     outputs: Mapping[str, Array]
     facts: Mapping[str, Any]
     reports: tuple[str, ...] = ()
@@ -59,7 +62,7 @@ def interpret(
         f"{_where(program, miss.place)}: {miss.count:,} accesses of '{miss.buffer}' out of bounds"
         for miss in result.out_of_bounds
     ]
-    return Told(result.outputs, facts, (*map(str, result.races), *missed), bool(result.races))
+    return Told(program, result.outputs, facts, (*map(str, result.races), *missed), bool(result.races))
 
 
 def launch(
@@ -67,34 +70,38 @@ def launch(
     inputs: Mapping[str, Any],
     grid: tuple[int, ...] | None,
     elements: int | None,
-    backend: str | None,
+    device: Backend,
     route: Any,
     iterations: int | None,
+    *,
+    optimize: bool = True,
 ) -> Told:
-    """Runs a checked program on a backend; without a name on the default one, or on the reference where it is alone."""
-    config = DispatchConfig(grid_override=grid, dispatch_elements=elements, fixpoint_iterations=iterations)
-    with _backend(backend) as device:
-        bound = list(bind_inputs(program, inputs).values())
-        facts: dict[str, Any] = {"backend": device.id}
-        if contains_grid_sync(program):
-            facts["route"] = routes.choose_route(device, program, bound, config, route)
-        start = time.perf_counter()
-        result = routes.dispatch_timed(device, program, bound, config, route=route)
-        facts["seconds"] = round(time.perf_counter() - start, 6)
+    """Runs a checked program on a backend."""
+    config = DispatchConfig(
+        grid_override=grid, dispatch_elements=elements, fixpoint_iterations=iterations, optimize=optimize
+    )
+    bound = list(bind_inputs(program, inputs).values())
+    facts: dict[str, Any] = {"backend": device.id}
+    if contains_grid_sync(program):
+        facts["route"] = routes.choose_route(device, program, bound, config, route)
+    start = time.perf_counter()
+    result = routes.dispatch_timed(device, program, bound, config, route=route)
+    facts["seconds"] = round(time.perf_counter() - start, 6)
     if iterations is not None:
         facts |= {"passes": result.passes, "converged": result.converged}
     arrays = {
         decl.name: np.frombuffer(data, decl.dtype.storage)
         for decl, data in zip(program.output_buffers(), result.outputs, strict=True)
     }
-    return Told(arrays, facts)
+    return Told(program, arrays, facts)
 
 
-def _backend(name: str | None) -> Any:
+def open_backend(name: str | None) -> Backend:
+    """The backend of that name; without one the default, or the reference where it is alone."""
     try:
         return registry.backend(name)
     except BackendUnavailable:
-        if name is not None:
+        if name or os.environ.get("VYRE_BACKEND"):
             raise
         print("note: no compiled backend is available here, so the reference interpreter runs this.", file=sys.stderr)
         return registry.backend("reference")

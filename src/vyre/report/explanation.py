@@ -1,0 +1,46 @@
+"""What did the optimizer do? A diff, how often each rule fired, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Final
+
+from vyre.ir.program import Program
+from vyre.optimizer.report import Report
+
+# Comparing takes time that grows with the square of what is compared.
+_MOST_LINES: Final = 4_000
+
+
+def difference(before: Program, after: Program) -> list[str]:
+    """What is different between two programs, as lines of a diff; nothing if they have the same text."""
+    old, new = (str(program).splitlines() for program in (before, after))
+    if max(len(old), len(new)) > _MOST_LINES:
+        same = old == new
+        return [] if same else [f"@@ {len(old):,} lines became {len(new):,}: too many to compare line by line @@"]
+    return list(unified_diff(old, new, "before", "after", n=2, lineterm=""))
+
+
+def rules_fired(report: Report) -> list[tuple[str, int]]:
+    """The rules that were used, the most frequent first."""
+    return sorted(report.fired.items(), key=lambda item: (-item[1], item[0]))
+
+
+def explanation(before: Program, after: Program, report: Report) -> str:
+    """A report in text."""
+    return "\n".join(_lines(before, after, report))
+
+
+def _lines(before: Program, after: Program, report: Report) -> Iterator[str]:
+    yield from difference(before, after) or ["nothing to change"]
+    yield ""
+    yield f"rows    {report.rows_before} before, {report.rows_after} that are needed after"
+    yield f"rounds  {report.rounds}, with {report.sweeps} sweeps and {report.synchronisations} synchronisations"
+    if report.fired:
+        yield "rules"
+        for name, count in rules_fired(report):
+            yield f"  {count:6}  {name}"
+    yield f"time    {1e3 * report.seconds:.2f} ms"
+    for stage in report.stages:
+        yield f"  {1e3 * stage.seconds:8.2f} ms  {stage.name}"
