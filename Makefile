@@ -2,10 +2,13 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu clean
+.PHONY: setup browser demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu bench-optimizer clean
 
 setup:
 	@scripts/setup.sh
+
+browser: setup
+	@scripts/setup.sh browser
 
 demo: setup
 	@$(BIN)/vyre demo
@@ -19,10 +22,10 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-tests: setup
+tests: browser
 	$(BIN)/pytest -n $(WORKERS)
 
-test-long: setup
+test-long: browser
 	$(BIN)/pytest -n $(WORKERS) -m 'long or not long'
 
 valgrind: setup
@@ -38,6 +41,9 @@ docs: setup
 bench-cpu: setup
 	$(BIN)/pip install --quiet -e '.[bench]'
 	$(BIN)/python bench/cpu.py
+
+bench-optimizer: setup
+	$(BIN)/python bench/optimizer.py
 
 bench-webgpu: setup
 	$(BIN)/python bench/webgpu.py

@@ -59,6 +59,7 @@ class RecordingBackend(ForwardingBackend):
 
     allocate_many = Backend.allocate_many
     download_many = Backend.download_many
+    load_image = Backend.load_image
     prepare_sequence = Backend.prepare_sequence
     run_sequence = Backend.run_sequence
     compile = Backend.compile

@@ -10,17 +10,18 @@ from pathlib import Path
 
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.launches import Sharing
-from vyre.conform.case import Case, answer_traps, run_on_reference
-from vyre.driver import routes
+from vyre.conform.case import Case
+from vyre.conform.runner import Outcome, compare, meaning, run_case
 from vyre.driver.cache import DEFAULT_DISK_BYTES, DiskCache
-from vyre.driver.config import DispatchConfig
 from vyre.errors import VyreError
+from vyre.optimizer.switches import Optimization
 
-Outcome = dict[str, bytes] | str
-
+__all__ = [
+    "Outcome", "backend", "compare", "difference", "guarded", "meaning", "outcome", "run_case", "sharing_backend",
+]  # fmt: skip
 
 # Goes with the process: what is compiled in one run of the tests is nobody's business in the next.
-_DIRECTORY = tempfile.TemporaryDirectory(prefix="vyre-test-cache-", ignore_cleanup_errors=True)
+DIRECTORY = tempfile.TemporaryDirectory(prefix="vyre-test-cache-", ignore_cleanup_errors=True)
 
 
 @cache
@@ -43,35 +44,17 @@ def sharing_backend(
 
 
 def _verified(width: int | None, sharing: Sharing, check_elimination: bool, keep: bool) -> CpuBackend:
-    kept = DiskCache(Path(_DIRECTORY.name), DEFAULT_DISK_BYTES if keep else 0)
+    kept = DiskCache(Path(DIRECTORY.name), DEFAULT_DISK_BYTES if keep else 0)
     return CpuBackend(width=width, sharing=sharing, verify=True, cache=kept, check_elimination=check_elimination)
 
 
-def run_case(case: Case, on: CpuBackend, *, optimize: bool = True) -> dict[str, bytes]:
-    """The outputs by name, by whatever route the program needs."""
-    config = DispatchConfig(
-        grid_override=case.grid,
-        dispatch_elements=case.elements,
-        handlers=dict.fromkeys(case.handled, answer_traps),
-        timeout_s=60.0,
-        optimize=optimize,
-    )
-    outputs = routes.dispatch(on, case.program, case.inputs, config)
-    names = [decl.name for decl in case.program.output_buffers()]
-    return dict(zip(names, map(bytes, outputs), strict=True))
+def outcome(case: Case, on: CpuBackend, *, optimize: bool | Optimization = True) -> Outcome:
+    """What it gives here; any failure without a name is one that was not meant.
 
-
-def meaning(case: Case) -> Outcome:
-    """What the case must give: bytes by name, or the code of the failure."""
-    try:
-        result = run_on_reference(case)
-    except VyreError as error:
-        return error.code
-    return {name: result.output_bytes(name) for name in result.outputs}
-
-
-def outcome(case: Case, on: CpuBackend, *, optimize: bool = True) -> Outcome:
-    """What it gives here; any failure without a name is one that was not meant."""
+    True and False are about the code only: what a test is about is not to be optimised away, unless it asks for that.
+    """
+    if isinstance(optimize, bool):
+        optimize = Optimization(program=False, code=optimize)
     try:
         return run_case(case, on, optimize=optimize)
     except VyreError as error:
@@ -80,16 +63,7 @@ def outcome(case: Case, on: CpuBackend, *, optimize: bool = True) -> Outcome:
         return repr(error)
 
 
-def compare(expected: Outcome, got: Outcome) -> str | None:
-    """What is different: None if nothing is; failures have to agree in kind."""
-    if expected == got:
-        return None
-    if isinstance(expected, dict) and isinstance(got, dict):
-        return f"outputs differ: {[name for name in expected if expected[name] != got[name]]}"
-    return f"expected {expected if isinstance(expected, str) else 'outputs'}, got {got}"
-
-
-def difference(case: Case, on: CpuBackend, *, optimize: bool = True) -> str | None:
+def difference(case: Case, on: CpuBackend, *, optimize: bool | Optimization = True) -> str | None:
     """What is different from the reference."""
     return compare(meaning(case), outcome(case, on, optimize=optimize))
 

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Final
 
-import msgspec
-
-from vyre.conform import EVERYTHING, Case, generate, reproducer, shrink
+from vyre.conform import Case, reproducer, shrink
+from vyre.conform.mixture import Made, made
 from vyre.errors import VyreError
 
-# Most are small, because small ones find as much in less time; half of those are one kernel, because several take as
-# many times longer to compile; a few are large, or of more than one thread's share.
-SMALL: Final = msgspec.structs.replace(EVERYTHING, expression_depth=2)
-KERNEL: Final = msgspec.structs.replace(SMALL, grid_syncs=False)
-WIDE: Final = msgspec.structs.replace(SMALL, max_invocations=6000, max_repetition=6)
-KINDS: Final = ((2, KERNEL), (2, SMALL), (4, EVERYTHING), (24, EVERYTHING), (80, EVERYTHING), (3, WIDE))
-WEIGHTS: Final = (120, 60, 10, 6, 1, 3)
+__all__ = ["Made", "made", "told"]
+
 TRIES: Final = 600
-
-
-class Made(msgspec.Struct, frozen=True, eq=False):
-    """The case of a seed, and whether code for it is to be as good as it can be."""
-
-    case: Case
-    optimize: bool
-
-
-def made(seed: int, **switches: bool) -> Made:
-    """What a seed gives: chosen at random, so that it does not go along with what seeds are asked for in turn.
-
-    ``switches`` are those of a profile, for who lacks something.
-    """
-    random = Random(f"run {seed}")
-    size, profile = random.choices(KINDS, WEIGHTS)[0]
-    case = generate(seed, size, msgspec.structs.replace(profile, **switches))
-    if random.random() < 0.4:
-        case = msgspec.structs.replace(case, handled=())
-    return Made(case, random.random() < 0.08)
 
 
 def told(case: Case, what: str, still_fails: Callable[[Case], bool]) -> str:

@@ -22,8 +22,9 @@ ALLOWED = {
     "driver": {"optimizer", "lower", "checker", "analyze", "ir", "semantics"},
     "backends": {"driver", "emit", "lower", "reference", "checker", "analyze", "ir", "semantics"},
     "lang": {"driver", "reference", "checker", "ir", "semantics"},
-    "conform": {"driver", "reference", "checker", "analyze", "ir", "semantics"},
-    "cli": {"conform", "optimizer", "driver", "lower", "reference", "checker", "ir", "semantics"},
+    "conform": {"optimizer", "lower", "driver", "reference", "checker", "analyze", "ir", "semantics"},
+    "report": {"optimizer", "driver", "lower", "checker", "ir", "semantics"},
+    "cli": {"report", "conform", "optimizer", "driver", "lower", "reference", "checker", "ir", "semantics"},
 }
 
 

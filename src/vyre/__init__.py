@@ -47,7 +47,8 @@ _INTRINSICS: Final = [
     "tanh", "is_nan", "is_inf", "is_finite", "atomic_load", "atomic_store", "atomic_add", "atomic_sub", "atomic_and",
     "atomic_or", "atomic_xor", "atomic_min", "atomic_max", "atomic_exchange", "atomic_compare_exchange", "barrier",
     "grid_sync", "select", "fma", "bitcast", "shared", "subgroup_ballot", "subgroup_shuffle", "subgroup_reduce",
-    "subgroup_lane", "subgroup_size",
+    "subgroup_lane", "subgroup_size", "call", "opaque", "trap", "resume", "async_load", "async_store", "async_wait",
+    "copy_bytes", "indirect_dispatch", "all_reduce", "all_gather", "reduce_scatter", "broadcast",
 ]  # fmt: skip
 _TYPES: Final = ["bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "bf16", "f32", "f64"]
 
@@ -61,12 +62,13 @@ _HOMES: Final[dict[str, str]] = {
     "check": "vyre.checker",
     **dict.fromkeys(_DRIVER, "vyre.driver"),
     "backend": "vyre.driver.registry",
+    "Optimization": "vyre.optimizer.switches",
     "optimize": "vyre.driver.optimizing",
     "trace": "vyre.driver.trace",
     **dict.fromkeys(_LANG, "vyre.lang"),
     "check_races": "vyre.lang.debugging",
 }
-_MODULES: Final = ("ir", "reference", "conform", "semantics", "driver", "lang")
+_MODULES: Final = ("ir", "reference", "conform", "semantics", "driver", "lang", "report")
 
 # What would hide a name of Python's from those who import everything is left out.
 _OWN: Final = [name for name in (*_TYPES, *_INTRINSICS) if name not in ("bool", "min", "max", "abs", "round")]

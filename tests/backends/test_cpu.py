@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from vyre.ir import parse
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.program import Program
+from vyre.optimizer.switches import Optimization
 from vyre.semantics.types import DType
 
 FILES = sorted((Path(__file__).parent.parent / "filetests").rglob("*.vyre"))
@@ -113,11 +115,10 @@ def test_filetest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = load_filetest(path)
     if not is_legal(test) or not test.runs:
         return
-    if any(run.failure == ("fails", "fuel-exhausted") for run in test.runs):
-        # Fuel is the interpreter's; here a run ends by its timeout.
-        return
-    monkeypatch.setitem(BACKENDS, "cpu", lambda case: run_case(case, backend(8)))
-    assert runs_wrong(test, "cpu") == []
+    for switches in (Optimization(keep=False), Optimization(program=False)):
+        run = partial(run_case, on=backend(8), optimize=switches)
+        monkeypatch.setitem(BACKENDS, "cpu", run)
+        assert runs_wrong(test, "cpu") == [], switches
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -337,7 +338,7 @@ def test_what_was_compiled_before_is_read_from_the_disk(tmp_path: Path) -> None:
     def run() -> tuple[int, int]:
         before = telemetry.snapshot()
         on = CpuBackend(threads=1, cache=DiskCache(tmp_path))
-        on.dispatch(parse(COLLATZ), [], DispatchConfig(dispatch_elements=10))
+        on.dispatch(parse(COLLATZ), [], DispatchConfig(dispatch_elements=10, optimize=False))
         after = telemetry.snapshot()
         return after.compile_misses - before.compile_misses, after.compile_hits - before.compile_hits
 

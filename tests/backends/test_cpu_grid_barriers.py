@@ -321,15 +321,15 @@ text = "program wide(workgroup 64) { buffer 0 a: u32[64] readwrite"
 text += "".join(f"; let v{k} = a[gid.x & 63] + gid.x * {k}" for k in range(8)) + "; grid_sync; a[gid.x & 63] = 0"
 text += "".join(f"; grid_sync; a[gid.x & 7] = v{k} & 0" for k in range(8)) + " }"
 program, on, data = parse(text), CpuBackend(threads=2), np.zeros(64, np.uint32)
-on.dispatch(program, [data], DispatchConfig(grid_override=(2,)))
+on.dispatch(program, [data], DispatchConfig(grid_override=(2,), optimize=False))
 resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[0], -1))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), -1))
 try:
-    on.dispatch(program, [data], DispatchConfig(grid_override=(1 << 18,)))
+    on.dispatch(program, [data], DispatchConfig(grid_override=(1 << 18,), optimize=False))
 except DeviceOutOfMemory as error:
     assert "Fix:" in str(error)
-    on.dispatch(program, [data], DispatchConfig(grid_override=(2,)))
+    on.dispatch(program, [data], DispatchConfig(grid_override=(2,), optimize=False))
     sys.exit(7)
 """
 

@@ -47,7 +47,7 @@ def test_slots_that_cannot_be_written_are_refused(slot: object) -> None:
 def test_a_result_that_is_no_buffer_leaves_the_slots_alone() -> None:
     slots = OutputBuffers()
     slots.store([b"old"])
-    with pytest.raises(TypeError):
+    with pytest.raises(BadInputs, match="a int has no bytes"):
         slots.store([b"new", 3])
     assert [bytes(view) for view in slots] == [b"old"]
 

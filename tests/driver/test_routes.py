@@ -424,3 +424,20 @@ def test_a_compiled_pipeline_takes_the_route_that_is_open() -> None:
         pipeline = ReferenceBackend(**options).compile(chain(4))
         for _ in range(2):
             assert np.frombuffer(pipeline.dispatch([np.zeros(4, "<u4")])[0], "<u4").tolist() == [4] * 4
+
+
+@pytest.mark.parametrize("route", ["host", "resident"])
+@pytest.mark.parametrize("elements", [None, 5])
+def test_a_program_that_the_optimizer_leaves_without_barriers_is_repeated_on_its_buffers(
+    route: routes.Route, elements: int | None
+) -> None:
+    program = parse("""
+    program never(workgroup 4) {
+      buffer 0 counts: u32[8] readwrite
+      buffer 1 out: u32[] output
+      if 1 > 2 { grid_sync }
+      out[gid.x] = out[gid.x] + counts[3]
+    }""")
+    config = DispatchConfig(fixpoint_iterations=3, dispatch_elements=elements)
+    _, out = routes.dispatch(cpu_support.backend(), program, [np.arange(8, dtype="<u4")], config, route=route)
+    assert np.frombuffer(out, "<u4").tolist() == [9] * (elements or 8)

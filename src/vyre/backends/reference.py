@@ -21,10 +21,10 @@ from vyre.driver.backend import Backend, Fill, Upload
 from vyre.driver.binding import BindingPlan, binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint
-from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
+from vyre.driver.outputs import OutputBuffers, byte_view
 from vyre.driver.pending import Inputs
 from vyre.driver.profile import EVERY_TYPE, DeviceProfile
-from vyre.driver.resident import ResidentBuffer, require_byte, require_byte_len, require_owned, require_range
+from vyre.driver.resident import ResidentBuffer, require_byte, require_byte_len, require_owned, require_range, staged
 from vyre.driver.telemetry import count_launch
 from vyre.driver.timing import TimedResult
 from vyre.errors import DeviceOutOfMemory, Timeout, UnsupportedFeature
@@ -67,6 +67,8 @@ class ReferenceBackend(Backend):
         return DeviceProfile(
             backend=self.id,
             device="interpreter",
+            # What others are compared with must not have the faults of the optimizer.
+            as_given=True,
             dtypes=EVERY_TYPE,
             float_exact=True,
             subgroup_ops=True,
@@ -181,26 +183,14 @@ class ReferenceBackend(Backend):
     def free(self, buffer: ResidentBuffer) -> None:
         require_owned(self, buffer).release()
 
-    def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
-        self.upload_many([(buffer, offset, data)])
-
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
         self._require_resident()
-        staged: list[tuple[ResidentBuffer, int, memoryview]] = []
-        for buffer, offset, length, value in fills:
-            size = require_range(require_owned(self, buffer), offset, length)
-            staged.append((buffer, offset, memoryview(bytes([require_byte(value)]) * size)))
-        for buffer, offset, data in uploads:
-            view = byte_view(data)
-            require_range(require_owned(self, buffer), offset, len(view))
-            staged.append((buffer, offset, view))
-        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in staged)):
-            for buffer, offset, view in staged:
+        views, filling = staged(self, uploads, fills)
+        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)):
+            for buffer, offset, size, value in filling:
+                buffer.handle[offset : offset + size] = bytes([value]) * size
+            for buffer, offset, view in views:
                 buffer.handle[offset : offset + len(view)] = view
-
-    def fill(self, buffer: ResidentBuffer, value: int = 0, offset: int = 0, length: int | None = None) -> None:
-        size = require_range(require_owned(self, buffer), offset, length)
-        self.upload_many((), fills=[(buffer, offset, size, value)])
 
     def download(
         self,

@@ -22,7 +22,7 @@ from vyre.ir.extensions import inline_calls
 from vyre.ir.limits import MAX_EXPRESSIONS, MAX_NESTING, MAX_STATEMENTS
 from vyre.ir.places import Place, describe
 from vyre.ir.printer import print_expression
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 
 _MOST_LISTED: Final = 100
 _MOST_REASONS: Final = 5
@@ -31,6 +31,7 @@ _LONGEST_SHOWN: Final = 60
 
 def check(program: Program, capabilities: Capabilities | None = None) -> Report:
     """Everything that is wrong with a program, and what a target with these capabilities (None: all) lacks for it."""
+    require_program(program)
     malformed = tuple(islice(malformed_declarations(program), _MOST_LISTED))
     if malformed:
         return Report(malformed)

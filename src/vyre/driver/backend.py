@@ -8,10 +8,10 @@ backend is one small class, and grows method by method.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -30,9 +30,11 @@ from vyre.ir.program import Program
 
 if TYPE_CHECKING:
     from vyre.driver.cache import CacheStats
+    from vyre.driver.segments import DrivenSegments
+    from vyre.lower.plan import GridSyncPlan
 
 Upload = tuple[ResidentBuffer, int, Buffer]
-Fill = tuple[ResidentBuffer, int, int, int]
+Fill = tuple[ResidentBuffer, int, int | None, int]
 
 
 class Availability(msgspec.Struct, frozen=True):
@@ -45,6 +47,17 @@ class Availability(msgspec.Struct, frozen=True):
     reason: str = ""
     fix: str = ""
     priority: int | None = None
+
+
+class ProgramImage(Protocol):
+    """Programs that are ready; ``headers`` are they without statements, ``notes`` what came with them."""
+
+    headers: list[Program]
+    notes: tuple[str, ...]
+
+    def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
+        """Runs programs by name, each on so many workgroups, on resident buffers in binding order."""
+        ...
 
 
 class Backend(ABC):
@@ -154,18 +167,19 @@ class Backend(ABC):
 
     def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
         """Copies host bytes into the buffer from a byte offset on."""
-        raise self._lacks("upload to resident buffers")
+        self.upload_many([(buffer, offset, data)])
 
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
         """One staging operation: fills (buffer, offset, length, byte) first, then uploads (buffer, offset, data).
 
-        It has no default, because one that loops would hide a synchronisation per buffer.
+        It has no default, because one that loops would hide a synchronisation per buffer. Begin with ``staged``, which
+        checks everything.
         """
-        raise self._lacks("batched upload to resident buffers")
+        raise self._lacks("upload to resident buffers")
 
     def fill(self, buffer: ResidentBuffer, value: int = 0, offset: int = 0, length: int | None = None) -> None:
         """Sets bytes of the buffer to one value, on the device."""
-        raise self._lacks("fill of resident buffers")
+        self.upload_many((), fills=[(buffer, offset, length, value)])
 
     def download(
         self,
@@ -182,6 +196,10 @@ class Backend(ABC):
         """Reads ranges in one synchronisation: each buffer once, in first-seen order; answers in the caller's order."""
         return download_each_once(self.download, ranges, into)
 
+    def host_memory(self, buffer: ResidentBuffer) -> Array | None:
+        """The bytes of the buffer themselves, where the host can reach them; changes are seen by both."""
+        return None
+
     def dispatch_resident(
         self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
     ) -> TimedResult:
@@ -190,6 +208,27 @@ class Backend(ABC):
         A buffer that takes no input starts at zero, as in ``dispatch``.
         """
         raise self._lacks("dispatch on resident buffers")
+
+    def drive_segments(
+        self, plan: GridSyncPlan, held: Mapping[tuple[str, int], ResidentBuffer], config: DispatchConfig
+    ) -> DrivenSegments | None:
+        """Runs a cut program in memory that is ready, without the host between its segments.
+
+        None, before anything ran, if the device cannot: then the host asks after each of them which is next.
+        """
+        return None
+
+    def load_image(
+        self,
+        key: bytes,
+        make: Callable[[], tuple[Sequence[Program], Sequence[str]]],
+        config: DispatchConfig | None = None,
+    ) -> ProgramImage | None:
+        """Programs made ready to run without being there: kept by ``key``, or made of what ``make`` gives, with notes.
+
+        None if the backend keeps no images.
+        """
+        return None
 
     def prepare_sequence(
         self,

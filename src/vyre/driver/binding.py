@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -16,6 +17,7 @@ from numpy import ndarray
 
 from vyre.checker import check
 from vyre.driver.config import DispatchConfig
+from vyre.driver.improved import Improved, improved
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
 from vyre.driver.profile import DeviceProfile, require_supported
 from vyre.driver.resident import ResidentBuffer, require_owned
@@ -26,13 +28,16 @@ from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.extensions import inline_calls
 from vyre.ir.launch import Launch, decide_launch
 from vyre.ir.limits import MAX_ELEMENTS
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
+from vyre.optimizer.switches import Optimization
 from vyre.semantics.types import DType
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
 
 _MOST_PLANS: Final = 64
+# What of a config decides a plan.
+_geometry: Final = attrgetter("grid_override", "dispatch_elements", "workgroup_override", "optimize")
 
 
 class BufferBinding(msgspec.Struct, frozen=True):
@@ -51,7 +56,7 @@ class BufferBinding(msgspec.Struct, frozen=True):
 
 
 class BindingPlan(msgspec.Struct, frozen=True, eq=False):
-    """A launch without its data. ``program`` is the one to run: the caller's, with the overrides applied.
+    """A launch without its data. ``program`` is the one to run: the caller's, optimised, with the overrides applied.
 
     ``descriptors`` are the host buffers by binding number; ``inputs`` and ``outputs`` the same by slot.
     """
@@ -100,6 +105,8 @@ class Binder:
         taken = [places[decl.name] for decl in self.slots]
         self._taken = None if taken == list(range(len(self.host))) else taken
         self._plans: dict[Any, BindingPlan] = {}
+        self._resident_plans: dict[Any, BindingPlan] = {}
+        self._improved: dict[bool | Optimization, Improved] = {}
 
     def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig, profile: DeviceProfile) -> Bound:
         """The plan and the arrays for these inputs; BadInputs tells what does not fit."""
@@ -128,11 +135,38 @@ class Binder:
         resources: Sequence[ResidentBuffer],
         config: DispatchConfig,
         profile: DeviceProfile | None = None,
+        *,
+        reads_grid: bool = True,
     ) -> BindingPlan:
         """The plan for resident buffers in binding order; they may be longer than needed, never shorter.
 
-        ``profile`` is what the device can do, if that is more than the backend says: with a route's help.
+        ``profile`` is what the device can do, if that is more than the backend says: with a route's help. A grid that
+        is in memory is read, unless the device will do that: the plan is then for an empty one.
         """
+        profile = profile or backend.accepts
+        for resource in resources:
+            require_owned(backend, resource)
+        # Buffers of the same lengths have passed what follows before, but for being the same one twice.
+        key = None if self._indirect else (tuple([r.byte_len for r in resources]), _geometry(config))
+        known = self._resident_plans.get(key)
+        if known is not None and known.profile is profile:
+            _refuse_aliases(known, resources)
+            return known
+        plan = self._bind_resident(backend, resources, config, profile, reads_grid)
+        if key is not None:
+            if len(self._resident_plans) >= _MOST_PLANS:
+                self._resident_plans.clear()
+            self._resident_plans[key] = plan
+        return plan
+
+    def _bind_resident(
+        self,
+        backend: Backend,
+        resources: Sequence[ResidentBuffer],
+        config: DispatchConfig,
+        profile: DeviceProfile,
+        reads_grid: bool,
+    ) -> BindingPlan:
         if len(resources) != len(self.host):
             names = ", ".join(decl.name for decl in self.host)
             raise BadInputs(
@@ -140,11 +174,10 @@ class Binder:
                 "give one resident buffer for each of them, in the order of their bindings.",
             )
         counts = {
-            decl.name: _resident_count(decl, require_owned(backend, resource))
-            for decl, resource in zip(self.host, resources, strict=True)
+            decl.name: _resident_count(decl, resource) for decl, resource in zip(self.host, resources, strict=True)
         }
-        grid = None if self._indirect is None else self._resident_grid(backend, resources, self._indirect)
-        plan = self.plan(tuple([counts[decl.name] for decl in self.slots]), config, profile or backend.accepts, grid)
+        grid = None if self._indirect is None else self._resident_grid(backend, resources, self._indirect, reads_grid)
+        plan = self.plan(tuple([counts[decl.name] for decl in self.slots]), config, profile, grid)
         for slot, resource in zip(plan.descriptors, resources, strict=True):
             if resource.byte_len < slot.byte_size:
                 raise BadInputs(
@@ -195,13 +228,24 @@ class Binder:
         grid: tuple[int, ...] | None = None,
     ) -> BindingPlan:
         """The plan for inputs of these element counts, by slot; ``grid`` overrides what the config says."""
-        key = (counts, config.grid_override, config.dispatch_elements, config.workgroup_override, grid)
+        key = counts, grid, _geometry(config)
         plan = self._plans.get(key)
         if plan is None or (plan.profile is not profile and plan.profile != profile):
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             plan = self._plans[key] = _make_plan(self, counts, config, profile, grid)
         return plan
+
+    def improved(self, config: DispatchConfig, profile: DeviceProfile) -> Improved:
+        """What runs in place of the program: the one place where programs go through the optimizer."""
+        if profile.as_given:
+            return Improved(self.program)
+        found = self._improved.get(config.optimize)
+        if found is None:
+            if len(self._improved) >= _MOST_PLANS:
+                self._improved.clear()
+            found = self._improved[config.optimize] = improved(self.program, config.optimization)
+        return found
 
     def _flat_counts(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[int, ...] | None:
         """The element counts, if each input is already a flat array that fits; None asks for the full check."""
@@ -219,17 +263,17 @@ class Binder:
         return tuple(counts)
 
     def _resident_grid(
-        self, backend: Backend, resources: Sequence[ResidentBuffer], statement: n.IndirectDispatch
+        self, backend: Backend, resources: Sequence[ResidentBuffer], statement: n.IndirectDispatch, reads_grid: bool
     ) -> tuple[int, int, int] | None:
         at = next(i for i, decl in enumerate(self.host) if decl.name == statement.count_buffer)
         head = min(resources[at].byte_len, statement.count_offset + GRID_BYTES)
-        counts = np.frombuffer(backend.download(resources[at], 0, head), np.uint8)
+        counts = np.frombuffer(backend.download(resources[at], 0, head) if reads_grid else bytes(head), np.uint8)
         return indirect_grid(self.program, {statement.count_buffer: counts})
 
 
 def binder_of(program: Program) -> Binder:
     """The binder of a program, which is checked once, when this is first asked; both stay with the program."""
-    kept = program.__dict__
+    kept = require_program(program).__dict__
     binder: Binder | None = kept.get("_binder")
     if binder is None:
         check(program).raise_if_invalid()
@@ -264,6 +308,7 @@ def _make_plan(
     profile: DeviceProfile,
     grid: tuple[int, ...] | None,
 ) -> BindingPlan:
+    # What is asked of the device and of the launch is what the caller's program asks, whatever becomes of it.
     program = binder.program
     if config.workgroup_override is not None:
         program = program.with_workgroup_size(config.workgroup_override)
@@ -293,6 +338,10 @@ def _make_plan(
         for decl in binder.host
     }
     output_slots = tuple(by_name[name] for name in outputs)
+    better = binder.improved(config, profile).program
+    if better is not binder.program:
+        same_size = better.workgroup_size == program.workgroup_size
+        program = better if same_size else better.with_workgroup_size(program.workgroup_size)
     return BindingPlan(
         program=program,
         profile=profile,
@@ -327,7 +376,7 @@ def _resident_count(decl: BufferDecl, resource: ResidentBuffer) -> int:
 
 
 def _refuse_aliases(plan: BindingPlan, resources: Sequence[ResidentBuffer]) -> None:
-    if len({id(resource) for resource in resources}) == len(resources):
+    if len(set(map(id, resources))) == len(resources):
         return
     owners: dict[int, BufferBinding] = {}
     for slot, resource in zip(plan.descriptors, resources, strict=True):

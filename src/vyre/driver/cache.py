@@ -11,6 +11,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -20,6 +21,7 @@ import msgspec
 from filelock import FileLock
 from filelock import Timeout as LockTimeout
 
+import vyre
 from vyre.driver import telemetry, trace
 
 Value = TypeVar("Value")
@@ -291,6 +293,22 @@ class CodeCache(Generic[Value]):
             return None
         self._memory.put(key, loaded)
         return loaded
+
+
+@cache
+def source_state(*folders: str) -> bytes:
+    """What tells one state of this package's own files from another, of those in some of its folders.
+
+    What is made by them, and kept by what it is made from, has to be made again when they change.
+    """
+    home = Path(vyre.__file__).parent
+    digest = blake2b(vyre.__version__.encode(), digest_size=16)
+    for folder in folders:
+        # In an archive, the version has to tell.
+        with suppress(OSError), os.scandir(home / folder) as entries:
+            files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".py"))
+            digest.update(repr((folder, files)).encode())
+    return digest.digest()
 
 
 def _sealed(key: bytes, body: bytes) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from vyre.driver.backend import Backend, Fill, Upload
+from vyre.driver.backend import Backend, Fill, ProgramImage, Upload
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import Buffer, OutputBuffers
 from vyre.driver.pending import Inputs, PendingDispatch
@@ -19,6 +19,8 @@ from vyre.ir.program import Program
 
 if TYPE_CHECKING:
     from vyre.driver.cache import CacheStats
+    from vyre.driver.segments import DrivenSegments
+    from vyre.lower.plan import GridSyncPlan
 
 
 class ForwardingBackend(Backend):
@@ -111,10 +113,26 @@ class ForwardingBackend(Backend):
     def download_many(self, ranges: Iterable[ReadRangeLike], *, into: OutputBuffers | None = None) -> list[memoryview]:
         return self.inner.download_many(ranges, into=into)
 
+    def host_memory(self, buffer: ResidentBuffer) -> Array | None:
+        return self.inner.host_memory(buffer)
+
     def dispatch_resident(
         self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
     ) -> TimedResult:
         return self.inner.dispatch_resident(program, resources, config)
+
+    def drive_segments(
+        self, plan: GridSyncPlan, held: Mapping[tuple[str, int], ResidentBuffer], config: DispatchConfig
+    ) -> DrivenSegments | None:
+        return self.inner.drive_segments(plan, held, config)
+
+    def load_image(
+        self,
+        key: bytes,
+        make: Callable[[], tuple[Sequence[Program], Sequence[str]]],
+        config: DispatchConfig | None = None,
+    ) -> ProgramImage | None:
+        return self.inner.load_image(key, make, config)
 
     def prepare_sequence(
         self,

@@ -94,7 +94,11 @@ class OutputBuffers(Sequence[memoryview]):
 
 def byte_view(data: Buffer) -> memoryview:
     """The bytes of a buffer, without a copy where it is contiguous."""
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        message = f"a {type(data).__name__} has no bytes to be copied as they are."
+        raise BadInputs(message, "give bytes, a memoryview or a NumPy array.") from None
     try:
         return view.cast("B")
     except TypeError:

@@ -11,6 +11,7 @@ import msgspec
 
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.improved import Improved
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
 from vyre.driver.timing import TimedResult
@@ -49,6 +50,11 @@ class CompiledPipeline:
             self._dispatch_timed: Callable[..., TimedResult] = partial(routes.dispatch_timed, backend)
         else:
             self._dispatch, self._dispatch_timed = backend.dispatch, backend.dispatch_timed
+
+    @property
+    def improved(self) -> Improved:
+        """The program that runs, before it is cut and sized, and how it came from the caller's."""
+        return binder_of(self.program).improved(self.config, self.backend.capabilities)
 
     @property
     def key(self) -> bytes:
@@ -92,9 +98,11 @@ class CompiledPipeline:
 
     def explain(self, inputs: Inputs | None = None) -> str:
         """What this pipeline is, for people; with inputs, also how it would run on them."""
-        program, stats = self.program, self.program.stats()
+        program, improved = self.program, self.improved
+        stats, report = improved.program.stats(), improved.report
         lines = [
             f"{program.name} on {self.backend.id} {self.backend.version}",
+            f"  optimizer: {'not used' if report is None else report.line}",
             f"  workgroup {self.config.workgroup_override or program.workgroup_size}, "
             f"{stats.statements} statements, {stats.grid_syncs} grid barriers",
             f"  route: {self._explain_route(inputs)}",

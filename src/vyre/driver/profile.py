@@ -10,6 +10,7 @@ import msgspec
 from vyre.checker.capabilities import Capabilities, missing_capabilities
 from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
+from vyre.ir.extensions import inline_calls
 from vyre.ir.program import Program, has_shared_memory
 from vyre.semantics.types import ALL_TYPES, DType
 
@@ -18,10 +19,14 @@ EVERY_TYPE: Final = frozenset(ALL_TYPES)
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """Capabilities and limits. An emulated feature is False; a limit of 0 was not reported."""
+    """Capabilities and limits. An emulated feature is False; a limit of 0 was not reported.
+
+    ``as_given`` says that programs run as they are, without the optimizer.
+    """
 
     backend: str
     device: str = ""
+    as_given: bool = False
     dtypes: frozenset[DType] = BASIC_TYPES
     float_exact: bool = False
     subgroup_ops: bool = False
@@ -72,7 +77,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 def missing_grid_point(profile: DeviceProfile, program: Program) -> str | None:
     """The first kind of grid-wide point in the program that the device lacks, in words."""
-    stats = program.stats()
+    stats = inline_calls(program).stats()
     if stats.has_grid_sync and not profile.grid_sync:
         return "grid barriers inside a launch"
     if stats.has(n.Trap, n.Resume) and not profile.traps:

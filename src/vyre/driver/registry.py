@@ -57,6 +57,8 @@ def backend(name: str | None = None, **options: Any) -> Backend:
 
     The reference interpreter is never the best one: it is there to be asked for.
     """
+    if name is not None and not isinstance(name, str):
+        raise BadInputs(f"a {type(name).__name__} is no name of a backend.", "give a name, as in 'cpu'.")
     wanted = name or os.environ.get("VYRE_BACKEND")
     if wanted:
         chosen = _load(_entry(wanted))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import msgspec
 
@@ -14,7 +15,7 @@ from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
 from vyre.errors import BadInputs, report_cleanup
 
 if TYPE_CHECKING:
-    from vyre.driver.backend import Backend
+    from vyre.driver.backend import Backend, Fill, Upload
 
 
 class ResidentBuffer:
@@ -75,9 +76,19 @@ def require_owned(backend: Backend, buffer: object) -> ResidentBuffer:
     return buffer
 
 
+def require_whole(value: object, what: str) -> int:
+    """A whole number of any type that has them."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise BadInputs(f"{what} is a {type(value).__name__}, not a whole number.", "give a whole number.")
+    return index(value)
+
+
 def require_range(buffer: ResidentBuffer, offset: int, length: int | None) -> int:
     """The length of a range, if it lies in the buffer."""
-    size = buffer.byte_len - offset if length is None else length
+    require_whole(offset, "the offset")
+    size = buffer.byte_len - offset if length is None else require_whole(length, "the length")
     if offset < 0 or size < 0 or offset + size > buffer.byte_len:
         raise BadInputs(
             f"bytes {offset} to {offset + size} are not in a resident buffer of {buffer.byte_len} bytes.",
@@ -87,15 +98,29 @@ def require_range(buffer: ResidentBuffer, offset: int, length: int | None) -> in
 
 
 def require_byte_len(byte_len: int) -> int:
-    if byte_len < 0:
+    if require_whole(byte_len, "the size of a resident buffer") < 0:
         raise BadInputs(f"a resident buffer cannot have {byte_len} bytes.", "give a size of at least 0.")
     return byte_len
 
 
 def require_byte(value: int) -> int:
-    if not 0 <= value <= 255:
+    if not 0 <= require_whole(value, "the fill value") <= 255:
         raise BadInputs(f"the fill value {value} is no byte.", "give a number from 0 to 255.")
     return value
+
+
+def staged(
+    backend: Backend, uploads: Iterable[Upload], fills: Iterable[Fill]
+) -> tuple[list[tuple[ResidentBuffer, int, memoryview]], list[tuple[ResidentBuffer, int, int, int]]]:
+    """Uploads and fills in one form, with their lengths decided: all are possible before the first is done."""
+    filling = [
+        (buffer, offset, require_range(require_owned(backend, buffer), offset, length), require_byte(value))
+        for buffer, offset, length, value in fills
+    ]
+    views = [(require_owned(backend, buffer), offset, byte_view(data)) for buffer, offset, data in uploads]
+    for buffer, offset, view in views:
+        require_range(buffer, offset, len(view))
+    return views, filling
 
 
 def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:

@@ -29,7 +29,7 @@ from vyre.driver.timing import TimedResult, Timing, add_timings
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
-from vyre.lower.plan import GridSyncPlan, Segment, contains_grid_sync, plan_grid_sync
+from vyre.lower.plan import GridSyncPlan, Segment, as_segment, contains_grid_sync, plan_grid_sync
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -141,7 +141,7 @@ def dispatch_resident_with_grid_sync_split_timed(
         return backend.dispatch_resident(program, resources, config)
     start = perf_counter_ns()
     binding = binder_of(program).bind_resident(backend, resources, config, _assisted(backend.accepts))
-    plan = plan_grid_sync(binding.program, binding.launch, checked=True)
+    plan = _planned(binding)
     with allocated(backend, _state_bytes(plan)) as state:
         held = dict(zip(_state_keys(plan), state, strict=True))
         held |= {(slot.name, 0): resource for slot, resource in zip(binding.descriptors, resources, strict=True)}
@@ -161,6 +161,16 @@ def _assisted(profile: DeviceProfile) -> DeviceProfile:
     return msgspec.structs.replace(profile, grid_sync=True, traps=True, collectives=True)
 
 
+def _planned(binding: BindingPlan) -> GridSyncPlan:
+    """The plan of a launch; where the optimizer has left no grid-wide point, its only segment is one all the same."""
+    plan = plan_grid_sync(binding.program, binding.launch, checked=True)
+    first = plan.segments[0]
+    if first.program is not plan.source:
+        return plan
+    only = msgspec.structs.replace(first, program=as_segment(plan.source))
+    return msgspec.structs.replace(plan, segments=(only,))
+
+
 def _segment_config(config: DispatchConfig, plan: GridSyncPlan) -> DispatchConfig:
     """What each segment is told: the grid of the whole program, and to run once."""
     return config.with_changes(
@@ -169,6 +179,7 @@ def _segment_config(config: DispatchConfig, plan: GridSyncPlan) -> DispatchConfi
         workgroup_override=None,
         fixpoint_iterations=None,
         max_output_bytes=None,
+        optimize=config.for_parts,
         handlers=None,
     )
 
@@ -184,7 +195,7 @@ def _run_host(
     start = perf_counter_ns()
     bound = binder_of(program).bind(inputs, config, _assisted(backend.accepts))
     binding = bound.plan
-    plan = plan_grid_sync(binding.program, binding.launch, checked=True)
+    plan = _planned(binding)
     own = {slot.name: data for slot, data in zip(binding.inputs, bound.inputs, strict=True)}
     own |= {s.name: np.zeros(s.count, s.dtype.storage) for s in binding.outputs if s.role is Role.OUTPUT}
     memory = HostMemory(backend, plan, _segment_config(config, plan), own)
@@ -210,7 +221,7 @@ def _run_resident(
     start = perf_counter_ns()
     bound = binder_of(program).bind(inputs, config, _assisted(backend.accepts))
     binding = bound.plan
-    plan = plan_grid_sync(binding.program, binding.launch, checked=True)
+    plan = _planned(binding)
     own: list[Key] = [(slot.name, 0) for slot in binding.descriptors]
     sizes = [slot.byte_size for slot in binding.descriptors]
     with allocated(backend, [*sizes, *_state_bytes(plan)]) as buffers:
@@ -250,17 +261,28 @@ def _run_on_device(
     config: DispatchConfig,
     reads: list[ReadRange],
 ) -> tuple[Passes, Timing, list[memoryview]]:
-    """Runs a plan in memory that is ready; a straight one as one sequence, without the host between its segments.
+    """Runs a plan in memory that is ready: a straight one as one sequence, another by the device's word if it can.
 
-    With a limit on the time of the whole run, the host is needed: it has the clock.
+    With a limit on the time of the whole run, the host is needed between the segments of a straight one: it has the
+    clock.
     """
     memory = ResidentMemory(backend, plan, _segment_config(config, plan), held)
     written = [held[slot.name, 0] for slot in binding.outputs]
     if plan.straight and config.timeout_s is None:
         return _run_straight(backend, plan, memory, written, config, reads)
     launched: list[int] = []
+
+    def run_pass() -> None:
+        driven = backend.drive_segments(plan, held, memory.config)
+        if driven is None:
+            launched.append(run_segments(plan, memory, config))
+            return
+        telemetry.count(grid_sync_decisions=driven.decisions)
+        launched.append(driven.launched)
+        memory.timings.append(driven.timing)
+
     passes = run_to_fixpoint(
-        lambda: launched.append(run_segments(plan, memory, config)),
+        run_pass,
         lambda: [bytes(view) for view in backend.download_many([ReadRange(buffer) for buffer in written])],
         config.passes,
         timeout_s=config.timeout_s,

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 
 from vyre.driver import telemetry
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import byte_view
 from vyre.driver.resident import ReadRange, ResidentBuffer
-from vyre.driver.timing import TimedResult
+from vyre.driver.timing import TimedResult, Timing
 from vyre.errors import BadInputs, DispatchFailed, Timeout, TrapRaised
 from vyre.ir.binding import Array
 from vyre.ir.buffers import BufferDecl, Role
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
 
 # A piece of memory: the name of a buffer, and which copy of it.
 Key = tuple[str, int]
+
+
+class DrivenSegments(msgspec.Struct, frozen=True):
+    """What a device that drove segments by itself ran, and how often it asked the host whether to go on."""
+
+    launched: int
+    decisions: int
+    timing: Timing
 
 
 class WaitingMemory(Protocol):
@@ -97,6 +106,7 @@ def run_segments(plan: GridSyncPlan, memory: Memory, config: DispatchConfig) -> 
                 memory.clear(plan.control)
                 memory.launch(segment.program, turns.bound(at))
                 following, asked = memory.words(plan.control, 0, 2)
+                telemetry.count(grid_sync_decisions=1)
                 somebody_waits |= bool(asked)
                 if somebody_waits:
                     following, somebody_waits = answer_traps(plan, memory, config, following)
@@ -211,6 +221,14 @@ def _array(decl: BufferDecl, view: memoryview) -> Array:
     return np.frombuffer(view, decl.dtype.storage) if len(view) else np.empty(0, decl.dtype.storage)
 
 
+def bound_resources(
+    program: Program, bound: Mapping[str, Key], held: Mapping[Key, ResidentBuffer]
+) -> Sequence[ResidentBuffer]:
+    """The buffers of a program in binding order."""
+    host = sorted((decl for decl in program.buffers if decl.role is not Role.SHARED), key=lambda d: d.binding)
+    return [held[bound[decl.name]] for decl in host]
+
+
 class ResidentMemory:
     """Memory on the device: launches work in place. ``held`` has the program's own buffers and the state."""
 
@@ -222,12 +240,10 @@ class ResidentMemory:
         self.held = held
         self.own = [decl for decl in plan.source.buffers if decl.role is not Role.SHARED]
         self.counts = plan.launch.counts
-        self.timings: list[TimedResult] = []
+        self.timings: list[TimedResult | Timing] = []
 
     def resources(self, program: Program, bound: Mapping[str, Key]) -> Sequence[ResidentBuffer]:
-        """The buffers of a program in binding order."""
-        host = sorted((decl for decl in program.buffers if decl.role is not Role.SHARED), key=lambda d: d.binding)
-        return [self.held[bound[decl.name]] for decl in host]
+        return bound_resources(program, bound, self.held)
 
     def launch(self, program: Program, bound: Mapping[str, Key]) -> None:
         resources = self.resources(program, bound)

@@ -19,7 +19,7 @@ from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint, run_until
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.profile import missing_grid_point
-from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges
+from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges, require_whole
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
 from vyre.errors import BadInputs
 from vyre.ir.program import Program
@@ -97,8 +97,10 @@ def plan_sequence(
     reads: Iterable[ReadRangeLike],
 ) -> SequencePlan:
     """The sequence in one checked form: ``prefix`` and then ``steps`` run once, before what is repeated."""
-    plan = SequencePlan((*prefix, *steps), tuple(repeat), times, until, tuple(read_ranges(reads)))
-    if times < 0:
+    first = (*_listed(prefix, "prefix"), *_listed(steps, "steps"))
+    reading = tuple(read_ranges(_listed(reads, "reads")))
+    plan = SequencePlan(first, tuple(_listed(repeat, "repeat")), times, until, reading)
+    if require_whole(times, "the number of times") < 0:
         raise BadInputs(f"a sequence cannot be repeated {times} times.", "give a count of at least 0.")
     if not plan.repeat and (until is not None or times != 1):
         raise BadInputs("times and until need something to repeat.", "give repeat=[Step(...), ...].")
@@ -109,6 +111,12 @@ def plan_sequence(
             raise BadInputs(f"a {type(step).__name__} is no step.", "give Step(program, resources).")
         binder_of(step.program)
     return plan
+
+
+def _listed(items: Iterable[Any], name: str) -> Iterable[Any]:
+    if not isinstance(items, Iterable):
+        raise BadInputs(f"{name} is one {type(items).__name__}.", "give a list.")
+    return items
 
 
 class PreparedSequence:

@@ -6,8 +6,9 @@ Counting can be switched off (``disable``, or ``VYRE_TELEMETRY=0``); it then cos
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from threading import Lock
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Annotated, Final, get_type_hints
 
 import msgspec
@@ -26,12 +27,20 @@ class Snapshot(msgspec.Struct, frozen=True):
     grid_sync_splits: Annotated[int, "runs of a program cut at its grid barriers"]
     grid_sync_segments: Annotated[int, "segments launched for cut programs"]
     grid_sync_points: Annotated[int, "grid barriers passed between segments"]
+    grid_sync_decisions: Annotated[int, "times that the host was asked which segment is next, or whether all have run"]
     route_plain: Annotated[int, "runs without a grid barrier"]
     route_native: Annotated[int, "runs with grid barriers on the device itself"]
     route_resident: Annotated[int, "runs as segments on resident buffers"]
     route_host: Annotated[int, "runs as segments through the host"]
     compile_hits: Annotated[int, "compilations answered by a cache"]
     compile_misses: Annotated[int, "compilations done"]
+    optimizer_runs: Annotated[int, "programs optimised"]
+    optimizer_hits: Annotated[int, "programs whose optimised form was in a cache"]
+    optimizer_failures: Annotated[int, "programs run as they are because optimising failed"]
+    optimizer_rows_before: Annotated[int, "values and statements of programs before they were optimised"]
+    optimizer_rows_after: Annotated[int, "of those, the ones that were needed after"]
+    optimizer_rewrites: Annotated[int, "rules of the optimizer that fired"]
+    optimizer_synchronisations: Annotated[int, "times that the host waited for the optimizer's programs"]
     fixpoint_runs: Annotated[int, "runs repeated towards a fixpoint"]
     fixpoint_passes: Annotated[int, "passes of those runs"]
     fixpoint_converged: Annotated[int, "of those runs, the ones that stopped changing"]
@@ -48,6 +57,14 @@ _GAUGES: Final = ("resident_buffers", "resident_bytes", "resident_bytes_peak")
 
 _lock = Lock()
 _counters: dict[str, int] = dict.fromkeys(HELP, 0)
+_launches: list[tuple[int, ...]] = []
+_slots: list[tuple[int, ...]] = []
+_NOTED: Final = (
+    (("launches", "input_bytes", "output_bytes"), _launches),
+    (("output_slots", "output_slots_reused", "output_slots_moved", "output_slots_appended"), _slots),
+)
+_MOST_NOTES: Final = 256
+_uncounted: set[int] = set()
 _enabled = os.environ.get("VYRE_TELEMETRY", "1") != "0"
 
 
@@ -62,9 +79,24 @@ def disable() -> None:
     _enabled = False
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """What this thread does meanwhile is not what its caller asked for, and is not counted."""
+    thread = get_ident()
+    _uncounted.add(thread)
+    try:
+        yield
+    finally:
+        _uncounted.discard(thread)
+
+
+def _is_counted() -> bool:
+    return not _uncounted or get_ident() not in _uncounted
+
+
 def count(**amounts: int) -> None:
     """Adds to the named counters, together."""
-    if _enabled:
+    if _enabled and _is_counted():
         with _lock:
             for name, amount in amounts.items():
                 _counters[name] += amount
@@ -72,27 +104,37 @@ def count(**amounts: int) -> None:
 
 def count_launch(input_bytes: int, outputs: Iterable[memoryview] = ()) -> None:
     """Counts one launch, the bytes it took and those it gave."""
-    if _enabled:
-        output_bytes = sum(map(len, outputs))
-        with _lock:
-            _counters["launches"] += 1
-            _counters["input_bytes"] += input_bytes
-            _counters["output_bytes"] += output_bytes
+    if _enabled and _is_counted():
+        _note(_launches, (1, input_bytes, sum(map(len, outputs))))
 
 
 def count_slots(reused: int, moved: int, appended: int) -> None:
     """Counts output slots that were filled, by what became of their memory."""
-    if _enabled:
+    if _enabled and _is_counted():
+        _note(_slots, (reused + moved + appended, reused, moved, appended))
+
+
+def _note(notes: list[tuple[int, ...]], amounts: tuple[int, ...]) -> None:
+    """Counts what happens at every launch: noted without a lock, and added up when there is much of it."""
+    notes.append(amounts)
+    if len(notes) >= _MOST_NOTES:
         with _lock:
-            _counters["output_slots"] += reused + moved + appended
-            _counters["output_slots_reused"] += reused
-            if moved or appended:
-                _counters["output_slots_moved"] += moved
-                _counters["output_slots_appended"] += appended
+            _add_up()
+
+
+def _add_up() -> None:
+    """Adds what was noted to the counters; the lock is held, but others may note more meanwhile."""
+    for names, notes in _NOTED:
+        many = len(notes)
+        for name, amounts in zip(names, zip(*notes[:many], strict=True), strict=False):
+            _counters[name] += sum(amounts)
+        del notes[:many]
 
 
 def count_resident(buffers: int, byte_count: int) -> None:
     """Counts resident buffers that came (or, negative, went)."""
+    if not _is_counted():
+        return
     with _lock:
         _counters["resident_buffers"] += buffers
         now = _counters["resident_bytes"] = _counters["resident_bytes"] + byte_count
@@ -103,12 +145,14 @@ def count_resident(buffers: int, byte_count: int) -> None:
 def snapshot() -> Snapshot:
     """All counters as they are now."""
     with _lock:
+        _add_up()
         return Snapshot(**_counters)
 
 
 def reset() -> None:
     """Sets every counter to zero, but for what exists now; the peak starts again from there."""
     with _lock:
+        _add_up()
         for name in _counters:
             if name not in _GAUGES:
                 _counters[name] = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from vyre.errors import BadInputs
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.limits import MAX_EXPRESSIONS, MAX_STATEMENTS
@@ -206,6 +207,21 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     def __repr__(self) -> str:
         return f"<Program {self.name}: {len(self.buffers)} buffers, {len(self.entry)} top-level statements>"
+
+    def _repr_html_(self) -> str:
+        from vyre.ir.html import program_html
+
+        return program_html(self)
+
+
+def require_program(item: object) -> Program:
+    """The program, if it is one."""
+    if not isinstance(item, Program):
+        raise BadInputs(
+            f"a {type(item).__name__} is no program.",
+            "give a vyre.Program: what vyre.parse(text) gives, or the .program of a kernel.",
+        )
+    return item
 
 
 def _three(size: int | Iterable[int]) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from vyre.errors import BadInputs, InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl
-from vyre.ir.extensions import declared_names
+from vyre.ir.extensions import declared_names, inline_calls
 from vyre.ir.launch import Launch
 from vyre.ir.limits import MAX_ELEMENTS, MAX_NESTING
 from vyre.ir.program import Program
@@ -116,9 +116,9 @@ class CutWorkgroup(msgspec.Struct, frozen=True, eq=False):
 
 
 def contains_grid_sync(program: Program) -> bool:
-    """Whether the program has a point that the whole grid passes together."""
-    stats = program.stats()
-    return stats.has_grid_sync or stats.has_collectives or stats.has(n.Resume)
+    """Whether the program has a point that the whole grid passes together, or one where the host is asked."""
+    stats = inline_calls(program).stats()
+    return stats.has_grid_sync or stats.has_collectives or stats.has(n.Trap, n.Resume)
 
 
 def split_on_grid_sync(program: Program) -> list[Program]:
@@ -151,6 +151,15 @@ def plan_grid_sync(program: Program, launch: Launch, *, checked: bool = False) -
     return GridSyncPlan(
         program, launch, cut.segments, buffers, cut.straight, names.control, names.row_words, tuple(cut.state.parkings)
     )
+
+
+def as_segment(program: Program) -> Program:
+    """A program without cuts as the only segment of one that had some: it goes on from what its buffers hold."""
+    kept = program.__dict__
+    made: Program | None = kept.get("_as_segment")
+    if made is None:
+        made = kept["_as_segment"] = _with_entry(program, "0", normalise(program, Scope.GRID).entry)
+    return made
 
 
 def cut_program(program: Program, *, checked: bool = False) -> CutProgram:

@@ -120,10 +120,12 @@ def explore(
     handlers: Mapping[str, Handler] | None = None,
     races: bool = True,
     checked: bool = False,
+    timeout_s: float | None = None,
 ) -> Exploration:
     """Runs a program in order, reversed and under seeded schedules, ``schedules`` in all, and compares the bytes.
 
-    Handlers are called anew in every run. Where every schedule fails, the first failure is raised.
+    Handlers are called anew in every run, and each run may take ``timeout_s``. Where every schedule fails, the first
+    failure is raised.
     """
     program = _prepared(program, checked)
     plans = (IN_ORDER, REVERSED, *map(seeded, range(max(0, schedules - 2))))[: max(1, schedules)]
@@ -131,7 +133,7 @@ def explore(
     runs = []
     for plan in plans:
         try:
-            result = _run(codes[plan.switches], inputs, grid, elements, plan, fuel, handlers or {}, races)
+            result = _run(codes[plan.switches], inputs, grid, elements, plan, fuel, handlers or {}, races, timeout_s)
             runs.append(ScheduledRun(plan, result, None))
         except DispatchFailed as error:
             runs.append(ScheduledRun(plan, None, error))

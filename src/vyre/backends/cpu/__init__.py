@@ -7,7 +7,7 @@ another in native code; only a trap that has a handler brings the host in.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from time import perf_counter_ns
 from typing import Final
@@ -17,6 +17,7 @@ import numpy as np
 import vyre
 from vyre.analyze.coverage import outputs_written_whole
 from vyre.backends.cpu.compile import assembly
+from vyre.backends.cpu.images import Image, load_image
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Kernels
 from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
 from vyre.backends.cpu.native import arrays_are_known
@@ -29,7 +30,7 @@ from vyre.driver.binding import BindingPlan, binder_of
 from vyre.driver.cache import CacheStats, DiskCache
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes
-from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
+from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs
 from vyre.driver.pipeline import CompiledPipeline
 from vyre.driver.profile import EVERY_TYPE, DeviceProfile
@@ -37,10 +38,10 @@ from vyre.driver.registry import CPU_PRIORITY
 from vyre.driver.resident import (
     ReadRangeLike,
     ResidentBuffer,
-    require_byte,
     require_byte_len,
     require_owned,
     require_range,
+    staged,
 )
 from vyre.driver.sequence import PreparedSequence, Step, Until, plan_sequence
 from vyre.driver.telemetry import count_launch
@@ -66,7 +67,7 @@ class Prepared:
     def __init__(self, backend: CpuBackend, plan: BindingPlan, *, optimize: bool) -> None:
         self.plan = plan
         places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
-        self.outputs = [places[slot.name] for slot in plan.outputs]
+        self.outputs = {places[slot.name]: slot.byte_size for slot in plan.outputs}
         whole = outputs_written_whole(plan.program, plan.launch)
         # What a pass writes from end to end has to be zero only to tell whether the first pass changed it.
         self.whole = [places[name] for name in whole]
@@ -119,7 +120,7 @@ class CpuBackend(Backend):
         """
         self.kernels = Kernels(width, verify, DiskCache() if cache is None else cache, check_elimination)
         self.pool = Pool(sharing or Sharing(wanted_threads(threads)), self.kernels.disk)
-        self._prepared: dict[tuple[BindingPlan, bool], Prepared] = {}
+        self._prepared: dict[BindingPlan, Prepared] = {}
 
     @classmethod
     def availability(cls) -> Availability:
@@ -188,7 +189,7 @@ class CpuBackend(Backend):
             for slot, array in zip(plan.descriptors, memory, strict=True):
                 if slot.role is Role.OUTPUT:
                     array[: slot.count] = 0
-        self._run(prepared, list(memory), [memory[place] for place in prepared.outputs], config)
+        self._run(prepared, memory, config)
         count_launch(plan.input_bytes)
 
     def dispatch_timed(
@@ -221,8 +222,8 @@ class CpuBackend(Backend):
         if config.passes > 1:
             for place in prepared.whole:
                 memory[place].fill(0)
-        written = [memory[place] for place in prepared.outputs]
-        return plan, written, self._run(prepared, memory, written, config)
+        ran = self._run(prepared, memory, config)
+        return plan, [memory[place] for place in prepared.outputs], ran
 
     def dispatch_resident(
         self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
@@ -234,10 +235,17 @@ class CpuBackend(Backend):
         memory: list[Array] = [resource.handle for resource in resources]
         for place in prepared.cleared if config.passes == 1 else (*prepared.cleared, *prepared.whole):
             memory[place][: plan.descriptors[place].byte_size] = 0
-        written = [memory[place][: plan.descriptors[place].byte_size] for place in prepared.outputs]
-        ran = self._run(prepared, memory, written, config)
+        ran = self._run(prepared, memory, config)
         count_launch(0)
         return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
+
+    def load_image(
+        self,
+        key: bytes,
+        make: Callable[[], tuple[Sequence[Program], Sequence[str]]],
+        config: DispatchConfig | None = None,
+    ) -> Image:
+        return load_image(self, key, make, optimize=(config or DEFAULT_CONFIG).optimization.code)
 
     def prepare_sequence(
         self,
@@ -253,26 +261,28 @@ class CpuBackend(Backend):
 
     def _prepare(self, plan: BindingPlan, config: DispatchConfig) -> Prepared:
         """What runs of a plan share, made once."""
-        key = plan, config.optimize
-        prepared = self._prepared.get(key)
+        prepared = self._prepared.get(plan)
         if prepared is None:
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            prepared = self._prepared[key] = Prepared(self, plan, optimize=config.optimize)
+            prepared = self._prepared[plan] = Prepared(self, plan, optimize=config.optimization.code)
         return prepared
 
-    def _run(self, prepared: Prepared, memory: list[Array], written: list[Array], config: DispatchConfig) -> Passes:
-        """Runs all passes on memory in the order of the plan's descriptors; ``written`` is what it changes."""
+    def _run(self, prepared: Prepared, memory: Sequence[Array], config: DispatchConfig) -> Passes:
+        """Runs all passes on memory in the order of the plan's descriptors."""
         if trace.active is not None:
             with trace.span("launch", self.id, program=prepared.plan.program.name, grid=prepared.plan.launch.grid):
-                return self._execute(prepared, memory, written, config)
-        return self._execute(prepared, memory, written, config)
+                return self._execute(prepared, memory, config)
+        return self._execute(prepared, memory, config)
 
-    def _execute(self, prepared: Prepared, memory: list[Array], written: list[Array], config: DispatchConfig) -> Passes:
+    def _execute(self, prepared: Prepared, memory: Sequence[Array], config: DispatchConfig) -> Passes:
         launch = prepared.launch
         if launch is None or config.passes > 1:
+            written = [memory[place].view(np.uint8)[:size] for place, size in prepared.outputs.items()]
             return prepared.walked.run(self.pool, list(map(_aligned, memory)), written, config)
         stopped = self.pool.run(launch, memory, config.timeout_s)
+        if not stopped:
+            return _ONE_PASS
         if stopped == MISALIGNED:
             stopped = self.pool.run(launch, list(map(_aligned, memory)), config.timeout_s)
         if stopped == TIMED_OUT:
@@ -281,9 +291,11 @@ class CpuBackend(Backend):
             raise DeviceOutOfMemory(launch.launch.kernel.kernel.scratch_bytes)
         return _ONE_PASS
 
-    def kernel(self, program: Program, grid: tuple[int, int, int] = (1, 1, 1)) -> CompiledKernel:
+    def kernel(
+        self, program: Program, grid: tuple[int, int, int] = (1, 1, 1), config: DispatchConfig = DEFAULT_CONFIG
+    ) -> CompiledKernel:
         """The compiled kernel that a launch of a legal program on that grid runs."""
-        return self.kernels.get(binder_of(program).program, grid)
+        return self.kernels.get(binder_of(program).improved(config, self.capabilities).program, grid)
 
     def allocate(self, byte_len: int) -> ResidentBuffer:
         require_byte_len(byte_len)
@@ -295,28 +307,13 @@ class CpuBackend(Backend):
     def free(self, buffer: ResidentBuffer) -> None:
         require_owned(self, buffer).release()
 
-    def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
-        self.upload_many([(buffer, offset, data)])
-
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
-        filling = [
-            (require_owned(self, buffer), offset, require_range(require_owned(self, buffer), offset, length), value)
-            for buffer, offset, length, value in fills
-        ]
-        staged = [(require_owned(self, buffer), offset, byte_view(data)) for buffer, offset, data in uploads]
-        for _, _, _, value in filling:
-            require_byte(value)
-        for buffer, offset, view in staged:
-            require_range(buffer, offset, len(view))
-        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in staged)):
+        views, filling = staged(self, uploads, fills)
+        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)):
             for buffer, offset, size, value in filling:
                 buffer.handle[offset : offset + size] = value
-            for buffer, offset, view in staged:
+            for buffer, offset, view in views:
                 buffer.handle[offset : offset + len(view)] = np.frombuffer(view, np.uint8)
-
-    def fill(self, buffer: ResidentBuffer, value: int = 0, offset: int = 0, length: int | None = None) -> None:
-        size = require_range(require_owned(self, buffer), offset, length)
-        self.upload_many((), fills=[(buffer, offset, size, value)])
 
     def download(
         self,
@@ -333,6 +330,10 @@ class CpuBackend(Backend):
                 return into.store([memoryview(buffer.handle[offset : offset + size]).toreadonly()])[0]
             return memoryview(buffer.handle[offset : offset + size].copy())
 
+    def host_memory(self, buffer: ResidentBuffer) -> Array:
+        memory: Array = require_owned(self, buffer).handle
+        return memory
+
     def cache_stats(self) -> CacheStats:
         return self.kernels.disk.stats()
 
@@ -348,11 +349,12 @@ class CpuPipeline(CompiledPipeline):
 
     def _kernels(self) -> list[tuple[str, Kernel]]:
         """The kernels that a grid of one axis runs, one for each segment, and what to call them."""
-        program = binder_of(self.program).program
+        program = self.improved.program
         if self.config.workgroup_override is not None:
             program = program.with_workgroup_size(self.config.workgroup_override)
         segments = cut_program(program, checked=True).segments
-        return [(segment.label, self.backend.kernel(segment.program).kernel) for segment in segments]
+        kernels = self.backend.kernels
+        return [(segment.label, kernels.get(segment.program, (1, 1, 1)).kernel) for segment in segments]
 
     def llvm(self) -> str:
         """The LLVM IR of the kernels that a grid of one axis runs, one for each segment."""

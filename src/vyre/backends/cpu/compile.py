@@ -7,7 +7,7 @@ is a fault of the emitter, which must not write it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import cache
@@ -21,6 +21,7 @@ import msgspec
 
 from vyre.driver import trace
 from vyre.driver.cache import DiskCache
+from vyre.emit.llvm import KERNEL
 from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
@@ -73,27 +74,31 @@ def _target_machine(level: int) -> Any:
     )
 
 
-def _effort(text: str, optimize: bool) -> int:
+def _effort(size: int, optimize: bool) -> int:
     """How hard to look for good instructions: beyond a size, the time for that grows faster than the program."""
-    return 2 if optimize and len(text) < _LARGE_TEXT else 0
+    return 2 if optimize and size < _LARGE_TEXT else 0
 
 
 def _module(text: str, *, verify: bool, optimize: bool) -> Any:
-    target = _target_machine(_effort(text, optimize))
     module = llvm.parse_assembly(text)
     if verify:
         module.verify()
+    return _improved(module, len(text), optimize=optimize)
+
+
+def _improved(module: Any, size: int, *, optimize: bool) -> Any:
+    target = _target_machine(_effort(size, optimize))
     module.triple = llvm.get_process_triple()
     module.data_layout = str(target.target_data)
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     # The code is in vectors already, and wide ones: more of them, or more copies, only cost time.
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(target, tuning)
-    if optimize and len(text) < _LARGE_TEXT:
+    if optimize and size < _LARGE_TEXT:
         passes = builder.getModulePassManager()
     else:
         passes = llvm.create_new_module_pass_manager()
-        for name in _PASSES_OF_LARGE if optimize and len(text) < _HUGE_TEXT else _QUICK_PASSES:
+        for name in _PASSES_OF_LARGE if optimize and size < _HUGE_TEXT else _QUICK_PASSES:
             getattr(passes, name)()
     passes.run(module, builder)
     return module
@@ -111,7 +116,20 @@ def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> by
     """The object code of a module."""
     with _LOCK, _refusals(text):
         module = _module(text, verify=verify, optimize=optimize)
-        code: bytes = _target_machine(_effort(text, optimize)).emit_object(module)
+        code: bytes = _target_machine(_effort(len(text), optimize)).emit_object(module)
+        return code
+
+
+def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
+    """The object code of several modules in one, where each one's kernel has the name it goes by here."""
+    with _LOCK, _refusals("\n".join(texts.values())):
+        whole = llvm.parse_assembly("")
+        size = max(map(len, texts.values()), default=0)
+        for name, text in texts.items():
+            module = llvm.parse_assembly(text)
+            module.get_function(KERNEL).name = name
+            whole.link_in(_improved(module, size, optimize=optimize))
+        code: bytes = _target_machine(_effort(size, optimize)).emit_object(whole)
         return code
 
 
@@ -134,7 +152,9 @@ def kept_object_code(
 def assembly(text: str) -> str:
     """The machine instructions of a module, for people."""
     with _LOCK, _refusals(text):
-        listing: str = _target_machine(_effort(text, True)).emit_assembly(_module(text, verify=True, optimize=True))
+        listing: str = _target_machine(_effort(len(text), True)).emit_assembly(
+            _module(text, verify=True, optimize=True)
+        )
         return listing
 
 

@@ -93,7 +93,7 @@ class CpuSequence(PreparedSequence):
 
 def _is_native(step: Step) -> bool:
     """Whether the host has no part in a step."""
-    config, stats = step.merged_config, step.program.stats()
+    config, stats = step.merged_config, binder_of(step.program).program.stats()
     return config.passes == 1 and config.timeout_s is None and not stats.has_indirect_dispatch and not stats.has(n.Trap)
 
 
@@ -121,7 +121,7 @@ class _StepTable:
                 if slot.role is Role.OUTPUT and slot.name not in whole
             ]
             label = f"step {number} of the sequence"
-            nodes.add(plan, places, optimize=config.optimize, clears=clears, label=label)
+            nodes.add(plan, places, optimize=config.optimization.code, clears=clears, label=label)
         self._table = Table(nodes.all, nodes.state_bytes)
 
     def run(self, times: int, watch: Watch | None = None) -> Passes:

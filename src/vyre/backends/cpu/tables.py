@@ -8,12 +8,13 @@ after another. The memory that segments share is the table's own, and a program'
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from vyre.backends.cpu.kernels import Kernels
+from vyre.backends.cpu.kernels import CompiledKernel, Kernels
 from vyre.backends.cpu.launches import KernelLaunch, Sharing, address_of, aligned_bytes
 from vyre.backends.cpu.native import Ending
 from vyre.backends.cpu.pool import TIMED_OUT, Pool, stopping_after
@@ -99,6 +100,18 @@ class Nodes:
         """Adds a program whose buffers are at these addresses, by descriptor; ``clears`` come before it starts."""
         cut = plan_grid_sync(plan.program, plan.launch, checked=True)
         held = {slot.name: (place, slot.count) for slot, place in zip(plan.descriptors, memory, strict=True)}
+        get = partial(self._kernels.get, grid=cut.launch.grid, optimize=optimize)
+        return self.add_cut(cut, held, get, clears, label)
+
+    def add_cut(
+        self,
+        cut: GridSyncPlan,
+        held: dict[str, tuple[Address, int]],
+        kernel_of: Callable[[Program], CompiledKernel],
+        clears: Sequence[Edit],
+        label: str,
+    ) -> Walked:
+        """Adds a program that was cut, whose buffers are ``held`` at addresses, with their counts."""
         turned: dict[int, list[Edit]] = {}
         for state in cut.state:
             place = self._state(state.bytes)
@@ -120,9 +133,9 @@ class Nodes:
             edits = clears if order == 0 else turned.get(order, ())
             where = label if len(cut.segments) == 1 else f"segment {order} of {label} ({segment.label})"
             if segment.before is not None:
-                self._node(segment.before, cut.launch, held, optimize, edits, (), None, where)
+                self._node(kernel_of(segment.before), cut.launch, held, edits, (), None, where)
                 edits = ()
-            self._node(segment.program, cut.launch, held, optimize, edits, exits, control, where)
+            self._node(kernel_of(segment.program), cut.launch, held, edits, exits, control, where)
         return Walked(cut, exits, {state.name: held[state.name][0].offset for state in cut.state})
 
     def _state(self, size: int) -> Address:
@@ -132,16 +145,14 @@ class Nodes:
 
     def _node(
         self,
-        program: Program,
+        kernel: CompiledKernel,
         launch: Launch,
         held: Mapping[str, tuple[Address, int]],
-        optimize: bool,
         edits: Sequence[Edit],
         exits: Sequence[int],
         control: Address | None,
         label: str,
     ) -> None:
-        kernel = self._kernels.get(program, launch.grid, optimize=optimize)
         prepared = KernelLaunch(kernel, launch, self._sharing)
         names = kernel.kernel.buffers
         buffers = [held[name] for name in names[: len(names) - len(prepared.captures)]]

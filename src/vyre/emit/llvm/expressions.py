@@ -135,7 +135,9 @@ class Expressions(Accesses):
                 return Value(OPERATORS[op].result_type(dtype), shape, lanes.binary(op, dtype, *texts))
             case n.UnOp(op):
                 return Value(OPERATORS[op].result_type(dtype), shape, lanes.unary(op, dtype, *texts))
-            case n.Select() if shape is Shape.VARYING and not self.words.keys().isdisjoint(texts):
+            case n.Select() if (
+                shape is Shape.VARYING and given[1].dtype is DType.BOOL and not self.words.keys().isdisjoint(texts)
+            ):
                 return Value(DType.BOOL, shape, self._chosen(*texts))
             case n.Select():
                 chosen = given[1].dtype

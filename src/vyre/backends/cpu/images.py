@@ -1,0 +1,195 @@
+"""What is left of programs when their code is made? An image: object code, and how their segments follow one another.
+
+Whoever has an image runs its programs on resident buffers without having the programs: nothing is checked, cut or
+written again. That is for programs that a process needs at once and that are long, as those of the optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import llvmlite
+import msgspec
+
+from vyre.backends.cpu.compile import PIPELINE, Loaded, kernel_function, linked_object_code
+from vyre.backends.cpu.kernels import CompiledKernel
+from vyre.backends.cpu.tables import Nodes, Table, own
+from vyre.driver.binding import binder_of
+from vyre.driver.cache import source_state
+from vyre.driver.resident import ResidentBuffer, require_owned
+from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
+from vyre.errors import BadInputs, UnsupportedFeature
+from vyre.ir import nodes as n
+from vyre.ir.buffers import BufferDecl, Role
+from vyre.ir.launch import Launch
+from vyre.ir.program import Program
+from vyre.lower.plan import GridSyncPlan, Segment, StateBuffer, plan_grid_sync
+
+if TYPE_CHECKING:
+    from vyre.backends.cpu import CpuBackend
+
+_SOURCES = ("backends/cpu", "emit", "emit/llvm", "lower", "analyze", "ir", "semantics")
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    """A segment: its function and that of what runs before it, as their names in the object code."""
+
+    function: str
+    before: str | None
+    label: str
+    exits: tuple[int, ...]
+
+
+class _Program(msgspec.Struct, frozen=True, array_like=True):
+    """A program without its statements. ``growth`` is how many words each state has for every workgroup."""
+
+    name: str
+    buffers: tuple[BufferDecl, ...]
+    workgroup_size: tuple[int, int, int]
+    parts: tuple[_Part, ...]
+    state: tuple[StateBuffer, ...]
+    growth: tuple[int, ...]
+    straight: bool
+    control: str
+
+    @property
+    def host(self) -> list[BufferDecl]:
+        return sorted((decl for decl in self.buffers if decl.role is not Role.SHARED), key=lambda decl: decl.binding)
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    programs: tuple[_Program, ...]
+    kernels: dict[str, Kernel]
+    code: bytes
+    notes: tuple[str, ...]
+
+
+class Image:
+    """Programs that are ready to run; ``headers`` are they without statements, ``notes`` what came with them."""
+
+    def __init__(self, backend: CpuBackend, stored: _Stored) -> None:
+        self._backend = backend
+        self._loaded = loaded = Loaded(stored.code)
+        self._kernels = {
+            name: CompiledKernel(kernel, loaded, loaded.address(name), kernel_function(loaded, name))
+            for name, kernel in stored.kernels.items()
+        }
+        self._programs = {one.name: one for one in stored.programs}
+        self.headers = [Program(one.name, one.buffers, one.workgroup_size) for one in stored.programs]
+        self.notes = stored.notes
+
+    def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
+        """Runs programs by name, each on so many workgroups, on resident buffers in binding order."""
+        backend = self._backend
+        nodes = Nodes(backend.kernels, backend.pool.sharing)
+        memory: dict[int, ResidentBuffer] = {}
+        places: dict[int, int] = {}
+        for name, groups, resources in steps:
+            program = self._programs[name]
+            for resource in resources:
+                if places.setdefault(id(resource), len(places)) == len(memory):
+                    memory[id(resource)] = require_owned(backend, resource)
+            if len(resources) != len(program.host):
+                raise BadInputs(
+                    f"'{name}' has {len(program.host)} host buffers and was given {len(resources)}.",
+                    "give one resident buffer for each of them, in the order of their bindings.",
+                )
+            bound = list(zip(program.host, resources, strict=True))
+            counts = {decl.name: _count(decl, resource) for decl, resource in bound}
+            held = {decl.name: (own(places[id(resource)]), counts[decl.name]) for decl, resource in bound}
+            nodes.add_cut(self._plan(program, groups, counts), held, self._kernel, (), f"'{name}'")
+        table = Table(nodes.all, nodes.state_bytes)
+        table.run(backend.pool, [resource.handle for resource in memory.values()], 1, None)
+
+    def _kernel(self, part: Program) -> CompiledKernel:
+        return self._kernels[part.name]
+
+    def _plan(self, program: _Program, groups: int, counts: Mapping[str, int]) -> GridSyncPlan:
+        launch = Launch((groups, 1, 1), 0, counts, program.workgroup_size)
+        state = tuple(
+            msgspec.structs.replace(one, words=one.words + (groups - 1) * growth)
+            for one, growth in zip(program.state, program.growth, strict=True)
+        )
+        segments = tuple(
+            Segment(
+                Program(part.function), part.label, part.exits, None if part.before is None else Program(part.before)
+            )
+            for part in program.parts
+        )
+        return GridSyncPlan(Program(program.name), launch, segments, state, program.straight, program.control, "", ())
+
+
+def _count(decl: BufferDecl, resource: ResidentBuffer) -> int:
+    count = decl.count or resource.byte_len // decl.dtype.bytes
+    if count * decl.dtype.bytes > resource.byte_len:
+        raise BadInputs(
+            f"buffer '{decl.name}' needs {count * decl.dtype.bytes:,} bytes and its resident buffer has "
+            f"{resource.byte_len:,}.",
+            "give a resident buffer at least that long.",
+            buffer=decl.name,
+        )
+    return count
+
+
+def load_image(
+    backend: CpuBackend, key: bytes, make: Callable[[], tuple[Sequence[Program], Sequence[str]]], *, optimize: bool
+) -> Image:
+    """The image of some programs, from the disk if it is there, else made and kept; ``make`` also gives its notes."""
+    kernels = backend.kernels
+    machine = kernels.machine
+    parts = (key, source_state(*_SOURCES), machine.cpu, machine.features, llvmlite.__version__, PIPELINE)
+    whole = blake2b(msgspec.msgpack.encode((*parts, kernels.width, optimize)), digest_size=32).digest()
+    body = kernels.disk.get(whole)
+    if body is not None:
+        try:
+            return Image(backend, msgspec.msgpack.decode(body, type=_Stored))
+        except msgspec.DecodeError:
+            # Whole, as its digest says, and yet of no use: it is made again.
+            pass
+    stored = _stored(kernels.width, *make(), optimize=optimize)
+    kernels.disk.put(whole, msgspec.msgpack.encode(stored))
+    return Image(backend, stored)
+
+
+def _stored(width: int, programs: Sequence[Program], notes: Sequence[str], *, optimize: bool) -> _Stored:
+    texts: dict[str, str] = {}
+    kernels: dict[str, Kernel] = {}
+
+    def function(program: Program | None) -> str | None:
+        if program is None:
+            return None
+        name = f"kernel{len(texts)}"
+        kernel = emit_kernel(program, width, flat=can_be_flat(program))
+        texts[name] = kernel.text
+        kernels[name] = msgspec.structs.replace(kernel, text="")
+        return name
+
+    described = []
+    for given in programs:
+        program = binder_of(given).program
+        if program.stats().has(n.Trap) or any(decl.role is Role.OUTPUT for decl in program.buffers):
+            raise UnsupportedFeature("an image of a program with traps or fresh outputs", "cpu")
+        plan, wider = (plan_grid_sync(program, _launch(program, groups), checked=True) for groups in (1, 2))
+        parts = [
+            _Part(function(one.program) or "", function(one.before), one.label, one.exits) for one in plan.segments
+        ]
+        growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
+        described.append(
+            _Program(
+                program.name,
+                program.buffers,
+                program.workgroup_size,
+                tuple(parts),
+                plan.state,
+                growth,
+                plan.straight,
+                plan.control,
+            )
+        )
+    return _Stored(tuple(described), kernels, linked_object_code(texts, optimize=optimize), tuple(notes))
+
+
+def _launch(program: Program, groups: int) -> Launch:
+    return Launch((groups, 1, 1), 0, {decl.name: decl.count for decl in program.buffers}, program.workgroup_size)
