@@ -17,14 +17,18 @@ from report import Line, shown
 from vyre.backends.cpu import CpuBackend
 from vyre.driver import OutputBuffers, Step
 from vyre.driver.cache import DiskCache
+from vyre.driver.config import DispatchConfig
 from vyre.ir import Program, nodes
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.build import gid, let, store, var
+from vyre.optimizer.switches import Optimization
 from vyre.semantics.types import DType
 from workloads import KERNELS, program
 
 _LAUNCH_SECONDS, _STEP_SECONDS = 5e-6, 1e-6
 _REPEATS = 10_000
+# What was compiled for the last repetition is no use to this one.
+_NOTHING_KEPT = DispatchConfig(optimize=Optimization(keep=False))
 
 
 def verdict(holds: bool) -> str:
@@ -119,7 +123,7 @@ def compiles(repetitions: int, *, long: bool) -> list[Line]:
 def _compile_seconds(statements: int) -> float:
     with tempfile.TemporaryDirectory() as directory, CpuBackend(threads=1, cache=DiskCache(Path(directory))) as backend:
         start = perf_counter()
-        backend.kernel(chain(statements))
+        backend.kernel(chain(statements), config=_NOTHING_KEPT)
         return perf_counter() - start
 
 

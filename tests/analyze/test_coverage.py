@@ -26,6 +26,8 @@ def covered(body: str, sizes: str = "(workgroup 8)", grid: tuple[int, ...] | Non
         "let i = gid.x\n let j = i + 0\n out[j] = a[i]",
         "out[wg.x * 8 + lid.x] = 1",
         "out[wg.x + lid.x * 8] = 1",
+        "out[(wg.x << 3) + lid.x] = 1",
+        "out[(wg.x << 35) + lid.x] = 1",
         "out[lid.x + 8 * wg.x] = 1\n out[5] = 2",
         "block { out[gid.x] = 1 }",
         "if a[gid.x] == 1 { out[3] = 7 }\n out[gid.x] = 1",
@@ -40,6 +42,8 @@ def test_written_whole(body: str) -> None:
     [
         "out[gid.x + 1] = 1",
         "out[gid.x * 2] = 1",
+        "out[gid.x << 1] = 1",
+        "out[(wg.x << lid.x) + lid.x] = 1",
         "out[lid.x] = 1",
         "out[gid.x + wg.x] = 1",
         "if a[gid.x] == 1 { out[gid.x] = 1 }",

@@ -81,6 +81,8 @@ def _term(node: n.Expr, given: list[Terms | None], known: dict[str, Terms]) -> T
             for factor, other in ((a, b), (b, a)):
                 if set(factor) == {_ONE}:
                     return {key: times * factor[_ONE] for key, times in other.items()}
+        case n.BinOp(op="shl"), [dict() as a, dict() as b] if set(b) == {_ONE}:
+            return {key: times << (b[_ONE] & 31) for key, times in a.items()}
     return None
 
 

@@ -104,8 +104,8 @@ def count(**amounts: int) -> None:
 
 def count_launch(input_bytes: int, outputs: Iterable[memoryview] = ()) -> None:
     """Counts one launch, the bytes it took and those it gave."""
-    if _enabled and _is_counted():
-        _note(_launches, (1, input_bytes, sum(map(len, outputs))))
+    if _enabled and (not _uncounted or _is_counted()):
+        _note(_launches, (1, input_bytes, sum(map(len, outputs)) if outputs else 0))
 
 
 def count_slots(reused: int, moved: int, appended: int) -> None:

@@ -233,11 +233,14 @@ class CpuBackend(Backend):
         plan = binder_of(program).bind_resident(self, resources, config)
         prepared = self._prepare(plan, config)
         memory: list[Array] = [resource.handle for resource in resources]
-        for place in prepared.cleared if config.passes == 1 else (*prepared.cleared, *prepared.whole):
+        cleared = prepared.cleared
+        if config.fixpoint_iterations is not None and config.passes > 1:
+            cleared = [*cleared, *prepared.whole]
+        for place in cleared:
             memory[place][: plan.descriptors[place].byte_size] = 0
         ran = self._run(prepared, memory, config)
         count_launch(0)
-        return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
+        return TimedResult([], perf_counter_ns() - start, None, None, None, ran.passes, ran.converged)
 
     def load_image(
         self,
@@ -277,19 +280,22 @@ class CpuBackend(Backend):
 
     def _execute(self, prepared: Prepared, memory: Sequence[Array], config: DispatchConfig) -> Passes:
         launch = prepared.launch
-        if launch is None or config.passes > 1:
+        if launch is None or (config.fixpoint_iterations is not None and config.passes > 1):
             written = [memory[place].view(np.uint8)[:size] for place, size in prepared.outputs.items()]
             return prepared.walked.run(self.pool, list(map(_aligned, memory)), written, config)
         stopped = self.pool.run(launch, memory, config.timeout_s)
-        if not stopped:
-            return _ONE_PASS
+        if stopped:
+            self._end(launch, memory, config, stopped)
+        return _ONE_PASS
+
+    def _end(self, launch: PreparedLaunch, memory: Sequence[Array], config: DispatchConfig, stopped: int) -> None:
+        """Runs a launch again on memory that suits it, or says why it did not end by itself."""
         if stopped == MISALIGNED:
             stopped = self.pool.run(launch, list(map(_aligned, memory)), config.timeout_s)
         if stopped == TIMED_OUT:
             raise Timeout(config.timeout_s or 0.0)
         if stopped:
             raise DeviceOutOfMemory(launch.launch.kernel.kernel.scratch_bytes)
-        return _ONE_PASS
 
     def kernel(
         self, program: Program, grid: tuple[int, int, int] = (1, 1, 1), config: DispatchConfig = DEFAULT_CONFIG
