@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from vyre.errors import BadInputs, InvalidProgram
-from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
+from vyre.optimizer.switches import AS_IT_IS, EVERYTHING, Optimization
 
 Cooperative = Literal["auto", "require", "never"]
 TrapHandler = Callable[..., None]
@@ -88,7 +88,7 @@ class DispatchConfig(msgspec.Struct, frozen=True):
         """What ``optimize`` means."""
         if isinstance(self.optimize, Optimization):
             return self.optimize
-        return EVERYTHING if self.optimize else NOTHING
+        return EVERYTHING if self.optimize else AS_IT_IS
 
     @property
     def for_parts(self) -> Optimization:

@@ -62,3 +62,4 @@ def _groups() -> tuple[str, ...]:
 
 EVERYTHING: Final = Optimization()
 NOTHING: Final = Optimization(program=False, code=False)
+AS_IT_IS: Final = Optimization(program=False)
