@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from vyre.checker import check
-from vyre.driver.config import DispatchConfig
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.improved import Improved, improved
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
 from vyre.driver.profile import DeviceProfile, require_supported
@@ -147,10 +147,13 @@ class Binder:
         for resource in resources:
             require_owned(backend, resource)
         # Buffers of the same lengths have passed what follows before, but for being the same one twice.
-        key = None if self._indirect else (tuple([r.byte_len for r in resources]), _geometry(config))
+        lengths = tuple([resource.byte_len for resource in resources])
+        geometry = None if config is DEFAULT_CONFIG else _geometry(config)
+        key = None if self._indirect else (lengths, geometry)
         known = self._resident_plans.get(key)
         if known is not None and known.profile is profile:
-            _refuse_aliases(known, resources)
+            if len(lengths) > 1:
+                _refuse_aliases(known, resources)
             return known
         plan = self._bind_resident(backend, resources, config, profile, reads_grid)
         if key is not None:

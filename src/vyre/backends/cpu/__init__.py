@@ -185,10 +185,8 @@ class CpuBackend(Backend):
         for array in memory:
             if not array.flags.aligned:
                 raise BadInputs("memory that a run changes in place is not aligned.", "copy it to an array of its own.")
-        if len(plan.inputs) < len(memory):
-            for slot, array in zip(plan.descriptors, memory, strict=True):
-                if slot.role is Role.OUTPUT:
-                    array[: slot.count] = 0
+        for place in self._to_clear(prepared, config):
+            memory[place][: plan.descriptors[place].count] = 0
         self._run(prepared, memory, config)
         count_launch(plan.input_bytes)
 
@@ -233,10 +231,7 @@ class CpuBackend(Backend):
         plan = binder_of(program).bind_resident(self, resources, config)
         prepared = self._prepare(plan, config)
         memory: list[Array] = [resource.handle for resource in resources]
-        cleared = prepared.cleared
-        if config.fixpoint_iterations is not None and config.passes > 1:
-            cleared = [*cleared, *prepared.whole]
-        for place in cleared:
+        for place in self._to_clear(prepared, config):
             memory[place][: plan.descriptors[place].byte_size] = 0
         ran = self._run(prepared, memory, config)
         count_launch(0)
@@ -270,6 +265,12 @@ class CpuBackend(Backend):
                 self._prepared.clear()
             prepared = self._prepared[plan] = Prepared(self, plan, optimize=config.optimization.code)
         return prepared
+
+    def _to_clear(self, prepared: Prepared, config: DispatchConfig) -> Sequence[int]:
+        """Which outputs have to be zero before a run."""
+        if config.fixpoint_iterations is not None and config.passes > 1:
+            return (*prepared.cleared, *prepared.whole)
+        return prepared.cleared
 
     def _run(self, prepared: Prepared, memory: Sequence[Array], config: DispatchConfig) -> Passes:
         """Runs all passes on memory in the order of the plan's descriptors."""
