@@ -33,9 +33,9 @@ from vyre.optimizer.dispatcher import (
 )
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.report import Report
-from vyre.optimizer.switches import EVERYTHING, Optimization
+from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
 
-_AS_IT_IS: Final = DispatchConfig(optimize=Optimization(program=False, code=False))
+_UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
 
 
 class BackendDispatcher(OptimizerDispatcher):
@@ -66,14 +66,14 @@ class BackendDispatcher(OptimizerDispatcher):
             whole = whole_programs()
             return (whole.simplify, whole.live, whole.place, whole.pack), whole.rules
 
-        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _AS_IT_IS)
+        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _UNTOUCHED)
         if self._image is None:
             return whole_programs()
         simplify, live, place, pack = self._image.headers
         return ProgramSet(simplify, live, place, pack, self._image.notes)
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
-        config = _AS_IT_IS if grid is None else _AS_IT_IS.with_changes(grid_override=grid)
+        config = _UNTOUCHED if grid is None else _UNTOUCHED.with_changes(grid_override=grid)
         return [bytes(view) for view in self.backend.compile(self._whole(program), config).dispatch(list(inputs))]
 
     def _is_header(self, program: Program) -> bool:
@@ -168,7 +168,7 @@ class BackendDispatcher(OptimizerDispatcher):
         self.run_sequence(steps, [])
 
     def _step(self, step: ResidentStep) -> Step:
-        return Step(self._whole(step.program), [self._buffer(h) for h in step.handles], step.grid, config=_AS_IT_IS)
+        return Step(self._whole(step.program), [self._buffer(h) for h in step.handles], step.grid, config=_UNTOUCHED)
 
     def run_sequence(
         self,
