@@ -34,7 +34,7 @@ class MemoryOrder(Enum):
     __hash__ = object.__hash__
 
 
-class Node(msgspec.Struct, frozen=True, eq=False):
+class Node(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The base of all nodes: structural equality, and a hash that agrees with it, at any depth."""
 
     def __eq__(self, other: object) -> bool:

@@ -83,6 +83,7 @@ class _Decoder:
                 self.goes_on = True
                 self._pass(items)
                 return
+            self.values.declare_until(item.end if isinstance(item, Control) else item.row, frame)
             match item:
                 case Effect():
                     self._effect(item)

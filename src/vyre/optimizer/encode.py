@@ -15,15 +15,15 @@ from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
-from vyre.ir.nodes import BinOp, Lit, Var
+from vyre.ir.nodes import BinOp, Let, Lit, Var
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, OPERATION_CODES, TYPE_CODES, TYPES, Arena, Arm, Kind, Leaf, head, type_of
+from vyre.optimizer.arena import NONE, OPERATION_CODES, TYPES, Arena, Arm, Kind, Leaf, head, type_of
 from vyre.optimizer.changes import SYNCHRONISING, changes_of, visible_at_resumes
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.flow import EPOCH, Flow
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
 from vyre.optimizer.rows import Rows, Scopes
-from vyre.semantics.operators import BINARY, UNARY
+from vyre.semantics.operators import BINARY, UNARY, Operator
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
@@ -34,14 +34,21 @@ _LEAVES: Final = {
     n.LocalId: Leaf.LOCAL_ID,
     n.NumWorkgroups: Leaf.NUM_WORKGROUPS,
 }
-# For each operator the heads of its rows, by the code of its operands' type.
-_OPERATORS: Final = {
-    row.name: {
-        TYPE_CODES[dtype]: head(Kind.OPERATION, row.result_type(dtype), OPERATION_CODES[row.name])
-        for dtype in row.types
-    }
-    for row in (*BINARY.values(), *UNARY.values())
-}
+
+
+class _Heads(dict[int, int]):
+    """The heads of an operator's rows, by the heads of their first operands."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+
+    def __missing__(self, operand: int) -> int:
+        dtype = self.operator.result_type(type_of(operand))
+        word = self[operand] = head(Kind.OPERATION, dtype, OPERATION_CODES[self.operator.name])
+        return word
+
+
+_OPERATORS: Final = {row.name: _Heads(row) for row in (*BINARY.values(), *UNARY.values())}
 _LITERALS: Final = {dtype: head(Kind.LITERAL, dtype) for dtype in TYPES}
 _PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
@@ -70,8 +77,8 @@ class _Encoder:
         self.buffer_types = {decl.name: decl.dtype for decl in program.buffers}
         self.literals: dict[tuple[int, DType], int] = {}
         self.leaves: dict[tuple[int, int], int] = {}
-        self.hints: dict[int, str] = {}
-        self.names: set[str] = set()
+        self.names: list[list[str]] = []
+        self.named: tuple[list[int], list[str]] = [], []
         self.loads: dict[int, list[int]] = {}
         self.assigned, self.changes, written = changes_of(program)
         self.sticky = visible_at_resumes(program)
@@ -92,8 +99,10 @@ class _Encoder:
     def run(self) -> tuple[Arena, Outline]:
         self.assigns.append({})
         body = self._list(self.program.entry, Arm.ALWAYS, NONE)
+        # The walk knows the encoder, which could not go before the collector came if it knew the walk.
+        del self._expression
         arena = self.rows.arena(self.scopes)
-        return arena, Outline(self.program, body, self.names, self.hints, self.loads, self.skips)
+        return arena, Outline(self.program, body, self.names, self.named, self.loads, self.skips)
 
     def _statement_row(self, kind: Kind, operands: Sequence[int] = (), flag: int = 0, d1: int = NONE) -> int:
         a0, a1, a2 = (*operands, NONE, NONE, NONE)[:3]
@@ -110,15 +119,15 @@ class _Encoder:
     def _close_scope(self, outer: int) -> None:
         self.scopes.close(self.scope)
         declared = self.declared.pop()
-        self.names.update(declared)
-        for name in declared:
+        self.names.append(declared)
+        for name in declared if self.declared else ():
             del self.variables[name]
         self.scope = outer
 
     def _make_walk(self) -> Callable[[n.Expr], int]:
         """The function that gives the row of an expression, whose parts get theirs in order of evaluation."""
         rows, variables, state, literals = self.rows, self.variables, self.flow.state, self.literals
-        heads, first, second, levels = rows.heads, rows.first, rows.second, rows.levels
+        heads, first, second, levels, operators = rows.heads, rows.first, rows.second, rows.levels, _OPERATORS
 
         def row_of(node: Any) -> int:
             # What waits for the operand that is being computed: a binary operation for its left one; with the row of
@@ -171,7 +180,7 @@ class _Encoder:
                     first.append(left)
                     second.append(row)
                     row = len(heads)
-                    heads.append(_OPERATORS[top.op][heads[left] >> 8 & 0xFF])
+                    heads.append(operators[top.op][heads[left]])
                 else:
                     assert type(row) is int
                     return row
@@ -179,10 +188,10 @@ class _Encoder:
         return row_of
 
     def _literal(self, node: n.Lit) -> int:
-        row = self.literals.get((node.bits, node.dtype))
+        bits, dtype = node.bits, node.dtype
+        row = self.literals.get((bits, dtype))
         if row is None:
-            row = self.rows.add(_LITERALS[node.dtype], 0, node.bits & NONE, node.bits >> 32)
-            self.literals[node.bits, node.dtype] = row
+            row = self.literals[bits, dtype] = self.rows.add(_LITERALS[dtype], 0, bits & NONE, bits >> 32)
         return row
 
     def _leaf(self, leaf: Leaf, what: int) -> int:
@@ -205,7 +214,7 @@ class _Encoder:
                 return self._load(buffer, given[0])
             case n.UnOp(op):
                 level = self.rows.levels[given[0]] + 1
-                return self.rows.add(_OPERATORS[op][self.rows.heads[given[0]] >> 8 & 0xFF], level, given[0])
+                return self.rows.add(_OPERATORS[op][self.rows.heads[given[0]]], level, given[0])
             case n.Select():
                 return self._operation("select", self._type(given[1]), given)
             case n.Cast(target):
@@ -266,17 +275,19 @@ class _Encoder:
     def _statements(self, body: n.Body) -> Items:
         items = Items(self.scope, [])
         self.lists.append(items)
-        declared, variables, hints, row_of = self.declared[-1], self.variables, self.hints, self._expression
-        assigned, sticky = self.assigned, self.sticky
+        declared, variables, row_of = self.declared[-1], self.variables, self._expression
+        named_rows, names = self.named
+        assigned, sticky, are_values = self.assigned, self.sticky, not self.assigned and not self.sticky
         for statement in body:
-            if type(statement) is n.Let:
+            if type(statement) is Let:
                 name, row = statement.name, row_of(statement.value)
                 declared.append(name)
-                if name in assigned or id(statement) in sticky:
-                    self._declare(name, row, sticky=id(statement) in sticky)
-                else:
+                if are_values or (name not in assigned and id(statement) not in sticky):
                     variables[name] = row
-                    hints.setdefault(row, name)
+                    named_rows.append(row)
+                    names.append(name)
+                else:
+                    self._declare(name, row, sticky=id(statement) in sticky)
                 continue
             self._statement(statement)
             if not items.falls:
@@ -287,8 +298,10 @@ class _Encoder:
 
     def _statement(self, statement: n.Stmt) -> None:
         match statement:
-            case n.Store():
-                self._effect(statement)
+            case n.Store(buffer, index, value):
+                operands = self._expression(index), self._expression(value)
+                row = self.rows.add(Kind.EFFECT, -1, *operands, NONE, self.scope, self.control)
+                self.lists[-1].items.append(Effect(statement, row, operands, self.flow.write(buffer, self.scope)))
             case n.Assign(name, value):
                 variable = self.variables[name]
                 assert isinstance(variable, Variable)  # loop variables and values that nobody assigns are not
@@ -361,7 +374,7 @@ class _Encoder:
         outside = {v: rows for v, rows in inside.items() if v.depth <= self.depths[self.scope]}
         for variable, rows in outside.items():
             self.assigns[-1].setdefault(variable, []).extend(rows)
-        control = Control(statement, row, operands, lists, [], [], kills, outside)
+        control = Control(statement, row, operands, lists, [], [], kills, outside, len(self.rows.heads))
         self.lists[-1].items.append(control)
         return control
 

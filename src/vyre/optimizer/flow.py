@@ -71,6 +71,13 @@ class Flow:
         ended = [self.versions.get((buffer, state.get(buffer, 0), epoch)) for buffer in changing]
         return [version for version in ended if version is not None]
 
+    def write(self, buffer: str, scope: int) -> tuple[int, ...]:
+        """A buffer is written; the version that ends, if somebody loads it."""
+        state = self.state
+        ended = self.versions.get((buffer, state.get(buffer, 0), state[EPOCH]))
+        self.change((buffer,), scope)
+        return () if ended is None else (ended,)
+
     def touch(self, buffers: Iterable[str], scope: int, *, synchronises: bool) -> list[int]:
         """Memory changes here; the versions that end."""
         changing = (EPOCH,) if synchronises else tuple(buffers)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import cached_property
 
 from vyre.ir.limits import MAX_NAME_LENGTH
 
 
 class Names:
-    """The names that are given out, and in which scopes. ``source`` are those of the source."""
+    """The names that are given out, and in which scopes. ``source`` are those of the source, in parts."""
 
-    def __init__(self, taken: Iterable[str], source: Iterable[str], last: list[int]) -> None:
-        self.source = set(source)
+    def __init__(self, taken: Iterable[str], source: Iterable[Iterable[str]], last: list[int]) -> None:
+        self.source = source
+        self.unlikes: dict[str, str] = {}
         self.last = last
         # The scopes of each name's declarations, in order; a name that is taken has the whole program's.
         self.scopes: dict[str, list[int]] = {name: [0] for name in taken}
@@ -20,9 +22,17 @@ class Names:
 
     def unlike(self, hint: str) -> str:
         """A name that the source does not have."""
-        while hint in self.source:
-            hint += "_"
-        return hint
+        found = self.unlikes.get(hint)
+        if found is None:
+            found = hint
+            while found in self.all_of_source:
+                found += "_"
+            self.unlikes[hint] = found
+        return found
+
+    @cached_property
+    def all_of_source(self) -> set[str]:
+        return set().union(*self.source)
 
     def make(self, hint: str, scope: int) -> str:
         if hint not in self.scopes and len(hint) <= MAX_NAME_LENGTH - 12:

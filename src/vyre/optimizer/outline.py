@@ -22,7 +22,7 @@ class Variable(msgspec.Struct, eq=False):
     sticky: bool
 
 
-class Effect(msgspec.Struct, eq=False):
+class Effect(msgspec.Struct, eq=False, gc=False):
     """A statement that does something where it stands; ``kills`` are the versions of memory that end there."""
 
     statement: n.Stmt
@@ -31,7 +31,7 @@ class Effect(msgspec.Struct, eq=False):
     kills: Sequence[int]
 
 
-class Pinned(msgspec.Struct, eq=False):
+class Pinned(msgspec.Struct, eq=False, gc=False):
     """A value that is computed where it stands, because it changes memory or depends on who is active."""
 
     node: n.Expr
@@ -41,7 +41,7 @@ class Pinned(msgspec.Struct, eq=False):
     has_effect: bool
 
 
-class Assigned(msgspec.Struct, eq=False):
+class Assigned(msgspec.Struct, eq=False, gc=False):
     """A cell gets a value, and at its declaration a name."""
 
     variable: Variable
@@ -50,7 +50,7 @@ class Assigned(msgspec.Struct, eq=False):
     declares: bool
 
 
-class Bound(msgspec.Struct, eq=False):
+class Bound(msgspec.Struct, eq=False, gc=False):
     """From here on a row stands for what a cell holds."""
 
     variable: Variable
@@ -68,8 +68,8 @@ class Items(msgspec.Struct, eq=False):
 class Control(msgspec.Struct, eq=False):
     """A statement with lists. ``heads`` are bound at a loop's head, ``joins`` behind the statement.
 
-    ``assigns`` are the rows of the assignments inside, by the variables of lists outside. ``counter`` is the row of a
-    loop's variable.
+    ``assigns`` are the rows of the assignments inside, by the variables of lists outside. All rows of what is inside
+    are before ``end``. ``counter`` is the row of a loop's variable.
     """
 
     statement: n.Stmt
@@ -80,10 +80,11 @@ class Control(msgspec.Struct, eq=False):
     joins: list[Bound]
     kills: Sequence[int]
     assigns: dict[Variable, list[int]]
+    end: int
     counter: int = NONE
 
 
-class Jump(msgspec.Struct, eq=False):
+class Jump(msgspec.Struct, eq=False, gc=False):
     """A break, a continue or a return."""
 
     statement: n.Stmt
@@ -91,14 +92,15 @@ class Jump(msgspec.Struct, eq=False):
 
 
 class Outline(msgspec.Struct, frozen=True, eq=False):
-    """What the rows leave out: the program itself, its statements, names for values, and loads by memory version.
+    """What the rows leave out: the program itself, its statements, names, and loads by memory version.
 
-    ``skips`` says that statements which nobody comes to were left out.
+    ``names`` are those of each list, ``named`` are rows and what they are called, in order. ``skips`` says that
+    statements which nobody comes to were left out.
     """
 
     program: Program
     body: Items
-    names: set[str]
-    hints: dict[int, str]
+    names: Sequence[Sequence[str]]
+    named: tuple[Sequence[int], Sequence[str]]
     loads: dict[int, list[int]]
     skips: bool = False

@@ -6,8 +6,10 @@ later, before memory or a cell changes, may turn out not to be needed, and then 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from enum import Enum
+from itertools import compress
 from typing import Final
 
 import msgspec
@@ -15,7 +17,7 @@ import numpy as np
 
 from vyre.ir import nodes as n
 from vyre.ir.binding import Array
-from vyre.optimizer.arena import MOVABLE, NONE, OPERATION_CODES, OPERATIONS, TYPES, Arena, Kind, Leaf
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATION_CODES, OPERATIONS, TYPES, USES_NOTHING, Arena, Kind, Leaf
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.naming import Names
 from vyre.optimizer.outline import Outline, Variable
@@ -30,8 +32,10 @@ _IDS: Final = {
     Leaf.NUM_WORKGROUPS: n.NumWorkgroups,
 }
 _COMPARISONS: Final = [OPERATION_CODES[name] for name, operator in BINARY.items() if operator.result is Result.BOOL]
-# The names of the binary operators by their codes.
-_BINARY: Final = tuple(name if name in BINARY else None for name in OPERATIONS)
+# The names of the binary operators by their codes; behind them is what every other row has.
+_BINARY: Final = tuple(name if name in BINARY else None for name in (*OPERATIONS, None))
+_LOAD: Final = Kind.LOAD.value
+_USES_NOTHING: Final = [kind.value for kind in USES_NOTHING]
 
 
 class Way(Enum):
@@ -61,7 +65,10 @@ Written = list[n.Stmt | Kept]
 
 
 class Frame(msgspec.Struct, eq=False):
-    """An open list. A loop's condition has a scope but no list. Its declarations are visible in a scope."""
+    """An open list. A loop's condition has a scope but no list. Its declarations are visible in a scope.
+
+    Of the values with a place in it, so many have been ``passed``.
+    """
 
     scope: int
     visible: int
@@ -69,6 +76,7 @@ class Frame(msgspec.Struct, eq=False):
     undo: list[tuple[int, n.Expr | None, InCell | None]]
     generations: list[tuple[Variable, int]]
     ended: bool = False
+    passed: int = 0
 
 
 class Values:
@@ -83,11 +91,12 @@ class Values:
         self.last: list[int] = arena.scope_last.tolist()
         # Small numbers as bytes, which are there at once.
         self.kinds, self.operations = _small(kinds), _small(words >> 16)
+        is_operation = kinds == Kind.OPERATION
+        self.binary = _small(np.where(is_operation, words >> 16, len(OPERATIONS)))
         self.live, self.uses = _small(findings.live[:rows]), _small(np.minimum(findings.uses[:rows], 2))
         self.canon: list[int] = findings.canon[:rows].tolist()
         self.place: list[int] = findings.place[:rows].tolist()
         # Operands by the rows that stand for them; behind all rows is one for operands that there are not.
-        is_operation = kinds == Kind.OPERATION
         first = self._operands(findings.a0, is_operation | (kinds == Kind.LOAD))
         second, third = self._operands(findings.a1, is_operation), self._operands(findings.a2, is_operation)
         with_third = np.nonzero(third < 2 * rows)[0]
@@ -96,11 +105,15 @@ class Values:
         # What is compared without computing anything is compared where it matters, for whoever reads a branch to see.
         is_simple = np.append(np.isin(findings.head & 0xFF, (Kind.LEAF, Kind.LITERAL)), False)
         is_comparison = is_operation & np.isin(words >> 16, _COMPARISONS)
-        self.guards = _small(is_comparison & is_simple[first] & is_simple[second])
+        is_guard = is_comparison & is_simple[first] & is_simple[second]
+        self.guards = _small(is_guard)
+        self._find_pending(arena, kinds, ~is_guard)
         self.third: dict[int, int] = dict(zip(with_third.tolist(), third[with_third].tolist(), strict=True))
         # The first name that one of the rows has for which a row stands.
-        hinted = findings.canon[np.fromiter(outline.hints, np.int64, len(outline.hints))].tolist()
-        self.hints = dict(zip(reversed(hinted), reversed(outline.hints.values()), strict=True))
+        named = findings.canon[np.array(outline.named[0], np.int64)]
+        has_use = findings.live[named] != 0
+        names = list(compress(outline.named[1], has_use.tolist()))
+        self.hints = dict(zip(reversed(named[has_use].tolist()), reversed(names), strict=True))
         self.names = Names(buffers, outline.names, self.last)
         # What needs no computing: constants, and the names of values. Cells, whose contents change, are apart.
         self.at_hand: list[n.Expr | None] = [None] * (2 * rows)
@@ -123,6 +136,33 @@ class Values:
         rows = np.arange(self.rows)
         there = which & (column[: self.rows] != NONE)
         return np.where(there, self.findings.canon[np.where(there, column[: self.rows], rows)], 2 * self.rows)
+
+    def _find_pending(self, arena: Arena, kinds: Array, which: Array) -> None:
+        """By scope the values that have their place in it, in order, and which of all values get a name there."""
+        findings, rows = self.findings, self.rows
+        numbers, place = np.arange(rows), findings.place[:rows]
+        is_needed = (findings.live[:rows] != 0) & (findings.canon[:rows] == numbers)
+        is_movable = (kinds >= MOVABLE[0]) & (kinds <= MOVABLE[-1])
+        # A value of one use is written there, unless that is in another list.
+        used_at = np.full(2 * rows, NONE, np.uint32)
+        stands = np.where(is_movable, place, arena.columns["scope"])
+        uses_rows = is_needed & np.isin(kinds, _USES_NOTHING, invert=True)
+        for column in (findings.a0, findings.a1, findings.a2):
+            users = np.nonzero(uses_rows & (column[:rows] != NONE))[0]
+            used_at[findings.canon[column[users]]] = stands[users]
+            uses_rows &= kinds != Kind.LOAD
+        self.named = _small((findings.uses[:rows] > 1) | (used_at[:rows] != place))
+        # What is assigned in its list may be computed right into its cell.
+        is_assigned = np.zeros(2 * rows, bool)
+        assignments = np.nonzero((kinds == Kind.ASSIGN) & is_needed)[0]
+        assigned = findings.canon[findings.a0[assignments]]
+        is_assigned[assigned[findings.place[assigned] == stands[assignments]]] = True
+        pending = np.nonzero(which & is_needed & is_movable & (place != NONE) & ~is_assigned[:rows])[0]
+        by_scope = pending[np.argsort(place[pending], kind="stable")]
+        scopes, starts = np.unique(place[by_scope], return_index=True)
+        parts = np.split(by_scope, starts[1:]) if len(by_scope) else []
+        self.pending = {int(scope): part.tolist() for scope, part in zip(scopes, parts, strict=True)}
+        self.nesting = bytearray(2 * rows + 1)
 
     def _literals(self) -> Iterator[tuple[int, n.Lit]]:
         findings = self.findings
@@ -157,6 +197,8 @@ class Values:
         """Whoever is here has not passed the declarations of this list, nor need cells hold what they held."""
         for row in {row for row, _, _ in frame.undo}.union(self.in_cells):
             self.name(row, frame, self.without_name(row))
+        for row in self.pending.get(frame.scope, ())[: frame.passed]:
+            self.at_hand[row] = self.without_name(row)
 
     def without_name(self, row: int) -> n.Expr | None:
         """How a row is written anywhere."""
@@ -196,6 +238,34 @@ class Values:
         self.name(row, frame, var)
         return var
 
+    def declare_until(self, end: int, frame: Frame) -> None:
+        """Writes the values that have their place in a list and in the source stand before a row, in that order.
+
+        Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
+        """
+        pending = self.pending.get(frame.scope)
+        if pending is None or frame.passed == len(pending) or pending[frame.passed] >= end:
+            return
+        at_hand, in_cells, kept, nesting = self.at_hand, self.in_cells, self.kept, self.nesting
+        binary, first, second, named = self.binary, self.first, self.second, self.named
+        start, frame.passed = frame.passed, bisect_left(pending, end, frame.passed)
+        for row in pending[start : frame.passed]:
+            if at_hand[row] is not None or (in_cells and row in in_cells):
+                continue
+            one, other = first[row], second[row]
+            left, right, name = at_hand[one], at_hand[other], _BINARY[binary[row]]
+            if left is None or right is None or name is None or kept:
+                if named[row]:
+                    self.evaluate(row, frame, Way.NAMED)
+                continue
+            node = n.BinOp(name, left, right)
+            depth = 1 + max(nesting[one], nesting[other])
+            if named[row] or depth >= _DEEPEST:
+                self.declare(row, node, frame, "t")
+            else:
+                at_hand[row] = node
+                nesting[row] = depth
+
     def keep(self, row: int, frame: Frame) -> None:
         """Declares a value that may be needed when it cannot be computed any more."""
         self.collectors.append([])
@@ -221,7 +291,11 @@ class Values:
 
     def value(self, row: int) -> n.Expr:
         """A row for use in the list that is being written."""
-        return self.evaluate(self.canon[row], self.frames[-1], Way.AS_NEEDED)
+        row = self.canon[row]
+        node = self.at_hand[row]
+        if node is not None and not self.kept:
+            return node
+        return self.evaluate(row, self.frames[-1], Way.AS_NEEDED)
 
     def _held(self, row: int) -> n.Expr | None:
         """What a row is written as, if it has a name or a cell holds it."""
@@ -242,7 +316,7 @@ class Values:
             return node
         at_hand, kept, none = self.at_hand, self.kept, 2 * self.rows
         first, second, third = self.first, self.second, self.third
-        kinds, operations, uses, place = self.kinds, self.operations, self.uses, self.place
+        kinds, binary, uses, place = self.kinds, self.binary, self.uses, self.place
         is_keeping, guards = bool(self.collectors), self.guards
         # Of a row: the operands that are written, and how deep they nest; and those rows that wait for an operand.
         left: n.Expr | None = None
@@ -278,7 +352,7 @@ class Values:
                 waiting.append((row, frame, way, left, right, depth))
                 row, way, left, right, last, depth = needed, Way.AS_NEEDED, None, None, None, 0
                 continue
-            name = _BINARY[operations[row]] if kinds[row] == Kind.OPERATION else None
+            name = _BINARY[binary[row]]
             node = self._node(row, left, right, last) if name is None else n.BinOp(name, left, right)
             depth += 1
             if way is Way.NAMED or (depth >= _DEEPEST and waiting and frame.out is not None):
@@ -286,7 +360,7 @@ class Values:
                 node, depth = self.declare(row, node, frame, "t", parts), 0
                 if kept and waiting:
                     self._refer(row)
-            elif kinds[row] == Kind.LOAD and uses[row] == 1 and frame.out is not None:
+            elif kinds[row] == _LOAD and uses[row] == 1 and frame.out is not None:
                 self.written_loads.add(row)
             if not waiting:
                 return node
