@@ -124,7 +124,7 @@ class _Decoder:
         if not self.live[item.row]:
             return
         operands = tuple(map(self.values.value, item.operands))
-        self._keep_loads(item.kills)
+        self._keep_loads(item.kills, item.row)
         self._append(_with_operands(item.statement, operands))
         if isinstance(item.statement, n.Resume):
             # Whoever comes back here has not passed the declarations of this list before it.
@@ -135,7 +135,7 @@ class _Decoder:
         if not self.live[item.row]:
             return
         operands = tuple(map(self.values.value, item.operands))
-        self._keep_loads(item.kills)
+        self._keep_loads(item.kills, item.row)
         value = walk.with_operands(item.node, operands) if operands else item.node
         if isinstance(behind, Assigned) and self.canon[behind.value] == item.row and self.live[behind.row]:
             self._set(behind, value)
@@ -221,14 +221,17 @@ class _Decoder:
                 return held
         return None
 
-    def _keep_loads(self, versions: Sequence[int], first: int = NONE, last: int = NONE) -> None:
-        """Before memory changes, in a statement with these scopes, what was loaded is kept for later uses."""
+    def _keep_loads(self, versions: Sequence[int], end: int, first: int = NONE, last: int = NONE) -> None:
+        """Before memory changes, in a statement with these scopes, what was loaded is kept for later uses.
+
+        What is loaded behind the ``end`` of the statement need not be: whoever changed memory does not come there.
+        """
         for version in versions:
             for row in self.outline.loads[version]:
                 if self.canon[row] != row or not self.live[row] or self.values.is_written(row):
                     continue
                 place = self.values.place[row]
-                if place == NONE or first <= place <= last:
+                if place == NONE or first <= place <= last or self.values.position[row] >= end:
                     continue
                 here = self.frames[-1]
                 if place not in self.frame_of and not self.newest_scope < place <= self.last[here.visible]:
@@ -242,19 +245,19 @@ class _Decoder:
         last = self.last[item.lists[-1].scope]
         if isinstance(statement, n.If) and (known := self.values.known(item.operands[0])) is not None:
             self.goes_on = True
-            self._keep_loads(item.kills, first, last)
+            self._keep_loads(item.kills, item.end, first, last)
             self._splice(item, item.lists[0 if known else 1])
             return
         is_loop = isinstance(statement, (n.Loop, n.While))
         if not self.live[item.row] or (is_loop and self._never_runs(item)):
             # What changes memory behind it knows only of loads behind it.
-            self._keep_loads(item.kills, first, last)
+            self._keep_loads(item.kills, item.end, first, last)
             # Nothing happens here, so behind it cells hold what they do before it; and what is around it may be empty.
             self.goes_on |= bool(self.live[item.row]) or any(self.live[join.row] for join in item.joins)
             self._bind_all(item.joins)
             return
         operands = () if isinstance(statement, n.While) else tuple(map(self.values.value, item.operands))
-        self._keep_loads(item.kills, first, last)
+        self._keep_loads(item.kills, item.end, first, last)
         changing = [v for v, rows in item.assigns.items() if any(self.live[row] for row in rows)]
         for variable in changing:
             if is_loop:

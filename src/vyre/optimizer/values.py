@@ -138,9 +138,13 @@ class Values:
         return np.where(there, self.findings.canon[np.where(there, column[: self.rows], rows)], 2 * self.rows)
 
     def _find_pending(self, arena: Arena, kinds: Array, which: Array) -> None:
-        """By scope the values that have their place in it, in order, and which of all values get a name there."""
+        """By scope the values that have their place in it, in order and by position, and which of all get a name."""
         findings, rows = self.findings, self.rows
         numbers, place = np.arange(rows), findings.place[:rows]
+        # A value stands where the first of those did for which its row stands.
+        self.position = np.arange(2 * rows)
+        late = np.nonzero(findings.canon[:rows] > numbers)[0]
+        np.minimum.at(self.position, findings.canon[late], late)
         is_needed = (findings.live[:rows] != 0) & (findings.canon[:rows] == numbers)
         is_movable = (kinds >= MOVABLE[0]) & (kinds <= MOVABLE[-1])
         # A value of one use is written there, unless that is in another list.
@@ -149,7 +153,8 @@ class Values:
         uses_rows = is_needed & np.isin(kinds, _USES_NOTHING, invert=True)
         for column in (findings.a0, findings.a1, findings.a2):
             users = np.nonzero(uses_rows & (column[:rows] != NONE))[0]
-            used_at[findings.canon[column[users]]] = stands[users]
+            used = findings.canon[column[users]]
+            used_at[used] = stands[users]
             uses_rows &= kinds != Kind.LOAD
         self.named = _small((findings.uses[:rows] > 1) | (used_at[:rows] != place))
         # What is assigned in its list may be computed right into its cell.
@@ -158,10 +163,12 @@ class Values:
         assigned = findings.canon[findings.a0[assignments]]
         is_assigned[assigned[findings.place[assigned] == stands[assignments]]] = True
         pending = np.nonzero(which & is_needed & is_movable & (place != NONE) & ~is_assigned[:rows])[0]
-        by_scope = pending[np.argsort(place[pending], kind="stable")]
-        scopes, starts = np.unique(place[by_scope], return_index=True)
-        parts = np.split(by_scope, starts[1:]) if len(by_scope) else []
-        self.pending = {int(scope): part.tolist() for scope, part in zip(scopes, parts, strict=True)}
+        pending = pending[np.lexsort((self.position[pending], place[pending]))]
+        scopes, starts = np.unique(place[pending], return_index=True)
+        parts = np.split(pending, starts[1:]) if len(pending) else []
+        self.pending = {
+            int(scope): (part.tolist(), self.position[part].tolist()) for scope, part in zip(scopes, parts, strict=True)
+        }
         self.nesting = bytearray(2 * rows + 1)
 
     def _literals(self) -> Iterator[tuple[int, n.Lit]]:
@@ -197,7 +204,7 @@ class Values:
         """Whoever is here has not passed the declarations of this list, nor need cells hold what they held."""
         for row in {row for row, _, _ in frame.undo}.union(self.in_cells):
             self.name(row, frame, self.without_name(row))
-        for row in self.pending.get(frame.scope, ())[: frame.passed]:
+        for row in self.pending.get(frame.scope, ([], []))[0][: frame.passed]:
             self.at_hand[row] = self.without_name(row)
 
     def without_name(self, row: int) -> n.Expr | None:
@@ -243,12 +250,12 @@ class Values:
 
         Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
         """
-        pending = self.pending.get(frame.scope)
-        if pending is None or frame.passed == len(pending) or pending[frame.passed] >= end:
+        pending, positions = self.pending.get(frame.scope, ([], []))
+        if frame.passed == len(pending) or positions[frame.passed] >= end:
             return
         at_hand, in_cells, kept, nesting = self.at_hand, self.in_cells, self.kept, self.nesting
         binary, first, second, named = self.binary, self.first, self.second, self.named
-        start, frame.passed = frame.passed, bisect_left(pending, end, frame.passed)
+        start, frame.passed = frame.passed, bisect_left(positions, end, frame.passed)
         for row in pending[start : frame.passed]:
             if at_hand[row] is not None or (in_cells and row in in_cells):
                 continue
