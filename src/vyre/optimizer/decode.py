@@ -74,7 +74,23 @@ class _Decoder:
         self._items(items)
         self._close()
         assert frame.out is not None
-        return _finished(frame.out)
+        return self._finished(frame.out)
+
+    def _finished(self, out: Written) -> n.Body:
+        """A list without the declarations that nothing names."""
+        kept: list[n.Stmt] = []
+        for item in reversed(out):
+            if not isinstance(item, Kept):
+                kept.append(item)
+            elif item.references:
+                kept.append(item.let)
+                # A use that is left out when it is written may have been why a cell was copied.
+                self.goes_on |= isinstance(item.let.value, n.Var)
+            else:
+                for part in item.parts:
+                    part.references -= 1
+        kept.reverse()
+        return tuple(kept)
 
     def _items(self, items: Items) -> None:
         frame = self.frames[-1]
@@ -147,6 +163,8 @@ class _Decoder:
     def _assigned(self, item: Assigned) -> None:
         variable, frame = item.variable, self.frames[-1]
         if not self.live[item.row]:
+            # A loop that assigns less may change less.
+            self.goes_on |= not item.declares
             if item.declares and self.live[variable.declaration]:
                 self._declare(variable, n.Lit(to_bits(zero(variable.dtype), variable.dtype), variable.dtype))
             return
@@ -265,7 +283,10 @@ class _Decoder:
                 self._change(variable)
             else:
                 self._keep_cell(variable, first, last)
-        self._append(self._written(item, operands))
+        written = self._written(item, operands)
+        self._append(written)
+        # What is in it may turn out to do nothing only when it is written.
+        self.goes_on |= isinstance(written, (n.If, n.Block, n.Region)) and not any(walk.bodies(written))
         for variable in changing:
             self._change(variable)
         self._bind_all(item.joins)
@@ -323,18 +344,3 @@ def _with_operands(statement: n.Stmt, operands: tuple[n.Expr, ...]) -> n.Stmt:
     if isinstance(statement, n.Store):
         return n.Store(statement.buffer, *operands)
     return walk.with_operands(statement, operands) if operands else statement
-
-
-def _finished(out: Written) -> n.Body:
-    """A list without the declarations that nothing names."""
-    kept: list[n.Stmt] = []
-    for item in reversed(out):
-        if not isinstance(item, Kept):
-            kept.append(item)
-        elif item.references:
-            kept.append(item.let)
-        else:
-            for part in item.parts:
-                part.references -= 1
-    kept.reverse()
-    return tuple(kept)

@@ -80,6 +80,7 @@ def optimize_with(
         rows_before = rows_before or arena.rows
         if live > rows_before or sum(1 for _ in walk.statements(better.entry)) > MAX_STATEMENTS:
             break
+        goes_on = goes_on and better != program
         program, rows_after = better, live
     return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), rounds, hits)
 
