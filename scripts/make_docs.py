@@ -9,6 +9,7 @@ from pathlib import Path
 from vyre import errors
 from vyre.checker.codes import CODES
 from vyre.lang.intrinsics import INTRINSICS
+from vyre.optimizer.facts import FACTS
 from vyre.optimizer.rules import GROUPS, RULES
 from vyre.semantics.operators import OPERATORS, Result
 from vyre.semantics.types import ALL_TYPES, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType
@@ -82,17 +83,35 @@ def rules_page() -> str:
         "Generated from `vyre/optimizer/rules.py` by `make docs`; `make prove` proves every rule for every type it "
         "claims. Of the rules that match, the first is taken. `x y z` are any values of a type T, `v` is one that is "
         "no literal, `c d` are literals; `s t` are values and `k` a literal of another type S; `p q` are bool. What is "
-        "made of literals alone is computed when the rule matches. Commutative operations match in either order.\n"
+        "made of literals alone is computed when the rule matches. Commutative operations match in either order. In a "
+        "condition `x0` are the bits of `x` that are known to be 0, and `x1` those known to be 1; what is known of an "
+        "operation is at the end of this page.\n"
     ]
     for group in GROUPS:
         rows = "\n".join(
             f"| {rule.name} | `{_cell(rule.pattern)}` | `{_cell(rule.replacement)}` | "
-            f"{'`' + _cell(rule.when) + '`' if rule.when else ''} | {_types(rule.types, bool(rule.pairs))} |"
+            f"{_quoted(rule.when)} | {_types(rule.types, bool(rule.pairs))} |"
             for rule in RULES
             if rule.group == group
         )
         pages.append(f"## {group}\n\n| rule | from | to | when | types |\n|---|---|---|---|---|\n{rows}\n")
+    facts = "\n".join(
+        f"| `{_cell(fact.pattern)}` | `{_cell(fact.zeros)}` | `{_cell(fact.ones)}` | {_quoted(fact.when)} | "
+        f"{_quoted(fact.first)} | {_quoted(fact.second)} | {_types(fact.types, False)} |"
+        for fact in FACTS
+    )
+    pages.append(
+        "## Known bits\n\n"
+        "Generated from `vyre/optimizer/facts.py`, and proved too. An operation all of whose bits are known is a "
+        "literal. The switch `bits` turns it off.\n\n"
+        "| operation | bits that are 0 | bits that are 1 | if | is its first operand if | is its second if | types |\n"
+        f"|---|---|---|---|---|---|---|\n{facts}\n"
+    )
     return "\n".join(pages)
+
+
+def _quoted(text: str) -> str:
+    return f"`{_cell(text)}`" if text else ""
 
 
 def _types(types: tuple[DType, ...], related: bool) -> str:

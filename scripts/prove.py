@@ -1,8 +1,9 @@
-"""Proves the optimizer's rules: every rule, for every type it claims, for all values, with an SMT solver.
+"""Proves the optimizer's rules and facts: each, for every type it claims, for all values, with an SMT solver.
 
 The solver is given the meaning of each operator a third time (``vyre.semantics`` has it twice, in Python and in
 NumPy), as terms over bit-vectors, booleans and IEEE numbers. A rule is proved when no values make its condition true
-and its two sides different; equality is of values, so that -0 is not 0 and the one NaN is itself.
+and its two sides different; equality is of values, so that -0 is not 0 and the one NaN is itself. A fact is proved
+when no operands with the bits that are known of them give a result without the bits that are said of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ from typing import Any
 
 import z3
 
-from vyre.optimizer.patterns import Fixed, Operation, Rule, Term, dtype_of, fixed_bits, read_term
+from vyre.optimizer.facts import FACTS, Fact
+from vyre.optimizer.patterns import (
+    VALUES,
+    Fixed,
+    Literal,
+    Operation,
+    Rule,
+    Term,
+    dtype_of,
+    fixed_bits,
+    known_bits,
+    parts,
+    read_term,
+)
 from vyre.optimizer.rules import RULES
 from vyre.semantics.types import DType, Kind
 
@@ -274,15 +288,68 @@ def counterexample(rule: Rule, types: Types, seconds: float = SECONDS) -> str | 
     """Values for which a rule is wrong, or why that is not known; None if it is proved."""
     pattern = read_term(rule.pattern)
     differs = meaning(pattern, types) != meaning(read_term(rule.replacement, pattern.type), types)
-    condition = meaning(read_term(rule.when), types) if rule.when else z3.BoolVal(True)
-    if "popcount(c) == 1" not in rule.when:
+    condition = z3.BoolVal(True)
+    if rule.when:
+        term = read_term(rule.when)
+        known = {value for part in parts(term) if isinstance(part, Literal) and (value := known_bits(part.name))}
+        assumed = [_known(name, dtype_of(VALUES[name], types)) for name in sorted(known)]
+        condition = z3.And(meaning(term, types), *assumed)
+    splits = [values for text, values in _SPLITS.items() if text in f"{rule.pattern} when {rule.when}"]
+    if not splits:
         return _refuted(z3.And(condition, differs), seconds)
-    # Nothing but powers of two is left, and with each of them the proof is easy.
+    # No other values of the literal are left, and with each of them the proof is easy.
     literal, width = variable("c", types["T"]), types["T"].bits
-    powers = [z3.BitVecVal(1 << place, width) for place in range(width)]
-    questions = [z3.And(condition, *(literal != power for power in powers))]
-    questions += [z3.substitute(z3.And(condition, differs), (literal, power)) for power in powers]
+    cases = [z3.BitVecVal(bits, width) for bits in splits[0](width)]
+    questions = [z3.And(condition, *(literal != bits for bits in cases))]
+    questions += [z3.substitute(z3.And(condition, differs), (literal, bits)) for bits in cases]
     return next((problem for question in questions if (problem := _refuted(question, seconds))), None)
+
+
+# Rules that take long, and the values of a literal c that their conditions leave, by the bits of its type.
+_SPLITS: dict[str, Callable[[int], Iterable[int]]] = {
+    "popcount(c) == 1": lambda width: (1 << place for place in range(width)),
+    ">> d when ((c | d) & ~(WIDTH - 1)) == 0": range,
+}
+
+
+def false_fact(fact: Fact, types: Types, seconds: float = SECONDS) -> str | None:
+    """Bits and values for which a fact is wrong, or why that is not known; None if it is proved."""
+    result, dtype = meaning(fact.term, types), dtype_of(fact.term.type, types)
+    inner = dtype_of(fact.term.operands[-1].type, types)
+    assumed = [_known(name, inner) for name in fact.operands]
+    if fact.when:
+        assumed.append(meaning(fact.claim(fact.when), types))
+    claims = [_has(result, *(meaning(fact.claim(text), types) for text in (fact.zeros, fact.ones)), dtype)]
+    for place, text in enumerate((fact.first, fact.second)):
+        if text:
+            is_operand = result == variable(fact.operands[place], inner)
+            claims.append(z3.Implies(meaning(fact.claim(text), types), is_operand))
+    question = z3.And(*assumed, z3.Not(z3.And(*claims)))
+    if "ctz(" not in fact.zeros:
+        return _refuted(question, seconds)
+    # What is known of the lowest bits is taken apart: with so many zeros in each operand the proof is easy.
+    lowest = [_with_low_zeros(name, inner) for name in fact.operands]
+    questions = (z3.substitute(question, *one, *other) for k, one in enumerate(lowest[0]) for other in lowest[1][k:])
+    return next((problem for case in questions if (problem := _refuted(z3.simplify(case), seconds))), None)
+
+
+def _known(name: str, dtype: DType) -> Any:
+    """Whether a value has the bits that are known of it."""
+    return _has(variable(name, dtype), variable(f"{name}0", dtype), variable(f"{name}1", dtype), dtype)
+
+
+def _has(value: Any, zeros: Any, ones: Any, dtype: DType) -> Any:
+    """Whether a value has these bits."""
+    if dtype is DType.BOOL:
+        return z3.And(z3.Not(z3.And(value, zeros)), z3.Implies(ones, value))
+    return z3.And(value & zeros == 0, value & ones == ones)
+
+
+def _with_low_zeros(name: str, dtype: DType) -> list[list[tuple[Any, Any]]]:
+    """An operand and its known zeros, by how many of its lowest bits they are: what to put for both."""
+    value, zeros, width = variable(name, dtype), variable(f"{name}0", dtype), dtype.bits
+    masks = [((1 << low) - 1, 1 << low & (1 << width) - 1) for low in range(width + 1)]
+    return [[(value, value & ~low), (zeros, (zeros | low) & ~behind)] for low, behind in masks]
 
 
 def _refuted(question: Any, seconds: float) -> str | None:
@@ -297,29 +364,31 @@ def _refuted(question: Any, seconds: float) -> str | None:
 
 
 def proofs(
-    rules: Iterable[Rule], seconds: float = SECONDS
-) -> Iterator[tuple[Rule, dict[str, DType], str | None, float]]:
-    """Each rule for each of its types: what speaks against it, and how long that took."""
+    rules: Iterable[Rule | Fact], seconds: float = SECONDS
+) -> Iterator[tuple[str, dict[str, DType], str | None, float]]:
+    """Each rule or fact for each of its types: what speaks against it, and how long that took."""
     for rule in rules:
         for types in rule.cases():
             begin = time.perf_counter()
-            yield rule, types, counterexample(rule, types, seconds), time.perf_counter() - begin
+            if isinstance(rule, Fact):
+                problem = false_fact(rule, types, seconds)
+            else:
+                problem = counterexample(rule, types, seconds)
+            yield rule.name, types, problem, time.perf_counter() - begin
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="the rules to prove; all of them if none is named")
+    parser.add_argument("names", nargs="*", help="the rules and facts to prove; all if none is named")
     names = parser.parse_args().names
-    rules = [rule for rule in RULES if not names or rule.name in names]
+    rules = [rule for rule in (*RULES, *FACTS) if not names or rule.name in names]
     begin, count, failures = time.perf_counter(), 0, 0
-    for rule, types, problem, seconds in proofs(rules):
+    for name, types, problem, seconds in proofs(rules):
         count += 1
         failures += problem is not None
-        shown = " ".join(f"{name}={dtype}" for name, dtype in types.items())
-        print(
-            f"{'PROVED' if problem is None else 'FAILED'}  {rule.name:24} {shown:20} {seconds:7.3f} s  {problem or ''}"
-        )
-    print(f"{count - failures} of {count} proved, {len(rules)} rules, {time.perf_counter() - begin:.1f} s")
+        shown = " ".join(f"{one}={dtype}" for one, dtype in types.items())
+        print(f"{'PROVED' if problem is None else 'FAILED'}  {name:24} {shown:20} {seconds:7.3f} s  {problem or ''}")
+    print(f"{count - failures} of {count} proved, {len(rules)} rules and facts, {time.perf_counter() - begin:.1f} s")
     return 1 if failures or not count else 0
 
 

@@ -21,6 +21,8 @@ from vyre.optimizer.patterns import (
     Value,
     dtype_of,
     fixed_bits,
+    known_bits,
+    parts,
 )
 from vyre.optimizer.rules import COSTS, TABLE
 from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
@@ -53,7 +55,9 @@ class Rows:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.columns = Columns([], [], [], [])
+        self.columns = Columns([], [], [], [], [])
+        # The values of which something should be known, so that a condition is true.
+        self.literals: set[str | None] = set()
         self.of_type: dict[DType, list[int]] = {dtype: [] for dtype in DType}
 
     def _row(self, word: int, a0: int = NONE, a1: int = NONE, a2: int = NONE) -> int:
@@ -63,6 +67,9 @@ class Rows:
             assert isinstance(column, list)
             column.append(value)
         row = len(self.columns.head) - 1
+        assert isinstance(self.columns.known, list)
+        self.columns.known.append((0, 0))
+        _note(self.columns, row)
         self.of_type[type_of(word)].append(row)
         return row
 
@@ -116,6 +123,8 @@ class Rows:
                 if isinstance(term, Literal):
                     bits = self.columns.bits(row) if row is not None else known.get(name)
                     row = self.any_literal(dtype) if bits is None else self.literal(bits, dtype)
+                elif name in self.literals and self.random.random() < 0.7:
+                    row = self.any_literal(dtype)
                 else:
                     row = self.leaf(dtype) if name == "v" else self.value(dtype)
                 bound[name] = row
@@ -125,6 +134,8 @@ class Rows:
     def matching(self, form: Form, known: Mapping[str, int] | None = None) -> int:
         """A row with the shape of a form, of any of its types; its condition may not be true."""
         types = self.random.choice(list(form.rule.cases()))
+        names = [part.name for part in parts(form.condition) if isinstance(part, Literal)] if form.condition else []
+        self.literals = {known_bits(name) for name in names}
         return self.instance(form.pattern, types, {}, known or {})
 
     def any_matching(self) -> int:
@@ -210,3 +221,12 @@ def _set(columns: Columns, row: int, words: tuple[int, int, int, int]) -> None:
     for column, word in zip((columns.head, columns.a0, columns.a1, columns.a2), words, strict=True):
         assert isinstance(column, list)
         column[row] = word
+    _note(columns, row)
+
+
+def _note(columns: Columns, row: int) -> None:
+    """Of literals of integers all bits are known, and of other rows none."""
+    dtype = type_of(columns.head[row])
+    is_known = columns.is_literal(row) and not dtype.is_float
+    assert isinstance(columns.known, list)
+    columns.known[row] = (columns.bits(row) ^ (1 << dtype.bits) - 1, columns.bits(row)) if is_known else (0, 0)

@@ -241,6 +241,8 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
     assert report.synchronisations == report.rounds
     assert report.rows_after < report.rows_before
     assert sum(report.fired.values()) >= 3
+    assert report.line in report._repr_html_()
+    assert all(name in report._repr_html_() for name in report.fired)
 
 
 def test_the_optimizer_counts_none_of_its_own_launches() -> None:
@@ -276,7 +278,7 @@ def test_every_switch_does_something(switch: str, body: str, telling: str) -> No
 
 
 def test_switches_are_known_by_name_and_part_of_the_key() -> None:
-    with pytest.raises(BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, order"):
+    with pytest.raises(BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, order"):
         Optimization(off=frozenset({"folds"}))
     with pytest.raises(BadInputs, match="on_failure"):
         Optimization(on_failure="ignore")

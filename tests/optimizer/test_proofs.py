@@ -1,4 +1,4 @@
-"""Every rule is proved for every type it claims, by a solver whose meanings are those of the operator table."""
+"""Every rule and every fact is proved for every type it claims, by a solver whose meanings are the operator table's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import z3
 from sample_rows import edge_bits
 
+from vyre.optimizer.facts import FACTS, Fact
 from vyre.optimizer.patterns import Rule
 from vyre.optimizer.rules import RULES
 from vyre.semantics.operators import OPERATORS
@@ -29,8 +30,31 @@ _SHARES = 24
 
 @pytest.mark.parametrize("share", range(_SHARES))
 def test_rules_are_proved(share: int) -> None:
-    failed = [(rule.name, types, problem) for rule, types, problem, _ in prove.proofs(RULES[share::_SHARES]) if problem]
-    assert failed == []
+    claims = (*RULES, *FACTS)[share::_SHARES]
+    assert [(name, types, problem) for name, types, problem, _ in prove.proofs(claims) if problem] == []
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        Fact("x & y", "x0 | y0", "x1 | y1", (DType.U8,)),
+        Fact("x + y", "x0 & y0", "0", INTEGERS),
+        Fact("x - y", "0", "x1 & y0", (DType.I16,)),
+        Fact("x * y", "~((ONES << ctz(~x0)) << (ctz(~y0) + 1))", "0", (DType.U8,)),
+        Fact("x << y", "(x0 << y1) | ~(ONES << y1)", "x1 << y1", (DType.U32,)),
+        Fact("x >> y", "x0 >> y1", "x1 >> y1 | MIN", SIGNED, "(y0 | y1) == ONES"),
+        Fact("T(s)", "T(s0)", "T(s1) | T(S(ONES)) & 1", (DType.U16,), sources=(DType.BOOL, DType.I8)),
+        Fact("x < y", "x1 > y1", "false", (DType.U8, DType.I64)),
+        Fact("x & y", "0", "0", (DType.BOOL, DType.U32), first="(x0 | y1) != ONES"),
+        Fact("min(x, y)", "0", "0", SIGNED, first="~x0 <= y1"),
+    ],
+    ids=lambda fact: fact.pattern,
+)
+def test_a_wrong_fact_is_refuted_for_the_types_it_is_wrong_for(fact: Fact) -> None:
+    for types in fact.cases():
+        problem = prove.false_fact(fact, types)
+        assert problem is not None
+        assert problem.startswith("false for"), (types, problem)
 
 
 WRONG = (

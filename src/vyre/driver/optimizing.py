@@ -12,8 +12,10 @@ from functools import cache
 from hashlib import blake2b
 from itertools import count
 from threading import RLock
+from types import NoneType
 from typing import Final, Literal, overload
 
+from vyre.arguments import require
 from vyre.driver.backend import Backend, ProgramImage
 from vyre.driver.cache import source_state
 from vyre.driver.config import DispatchConfig
@@ -177,7 +179,7 @@ class BackendDispatcher(OptimizerDispatcher):
         *,
         fills: Sequence[tuple[int, int, int]] = (),
         uploads: Sequence[tuple[int, Bytes]] = (),
-    ) -> list[bytes]:
+    ) -> Sequence[Bytes]:
         staged = [(self._buffer(handle), 0, length, value) for handle, length, value in fills]
         if staged or uploads:
             self.backend.upload_many([(self._buffer(handle), 0, data) for handle, data in uploads], fills=staged)
@@ -188,7 +190,7 @@ class BackendDispatcher(OptimizerDispatcher):
             views = self.backend.download_many(wanted)
         else:
             views = self.backend.run_sequence([self._step(step) for step in steps], reads=wanted).outputs
-        return [bytes(view) for view in views]
+        return views
 
 
 def _groups(step: ResidentStep) -> int:
@@ -230,5 +232,7 @@ def optimize(
     switches: Optimization = EVERYTHING,
 ) -> Program | tuple[Program, Report]:
     """An equivalent program that does no more, and, if asked for, a report of what was done."""
+    require(dispatcher, (OptimizerDispatcher, NoneType), "the dispatcher", "give BackendDispatcher(backend), or none.")
+    require(switches, Optimization, "switches", "give a vyre.Optimization(...).")
     optimised, what = optimize_with(program, dispatcher or default_dispatcher(), groups=switches.bits)
     return (optimised, what) if report else optimised

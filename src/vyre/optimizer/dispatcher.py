@@ -186,7 +186,7 @@ class OptimizerDispatcher:
         *,
         fills: Sequence[tuple[int, int, int]] = (),
         uploads: Sequence[tuple[int, Bytes]] = (),
-    ) -> list[bytes]:
+    ) -> Sequence[Bytes]:
         """Fills (handle, length, byte), then uploads, then steps, then reads: behind one fence, if possible."""
         for handle, length, value in fills:
             self.fill(handle, length, value)

@@ -15,7 +15,7 @@ from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
-from vyre.ir.nodes import BinOp, Let, Lit, Var
+from vyre.ir.nodes import BinOp, Let, Lit, Store, Var
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, OPERATION_CODES, TYPES, Arena, Arm, Kind, Leaf, head, type_of
 from vyre.optimizer.changes import SYNCHRONISING, changes_of, visible_at_resumes
@@ -27,6 +27,7 @@ from vyre.semantics.operators import BINARY, UNARY, Operator
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
+_EFFECT: Final = Kind.EFFECT.value
 
 _LEAVES: Final = {
     n.InvocationId: Leaf.INVOCATION_ID,
@@ -130,29 +131,31 @@ class _Encoder:
         heads, first, second, levels, operators = rows.heads, rows.first, rows.second, rows.levels, _OPERATORS
 
         def row_of(node: Any) -> int:
-            # What waits for the operand that is being computed: a binary operation for its left one; with the row of
-            # that for its right one; any other node with the rows of its operands so far.
+            # What waits for the operand that is being computed, with the operations above it that come then: a binary
+            # operation, with the row of its left operand; any other node with its operands and their rows so far.
             waiting: list[Any] = []
             while True:
+                spine: list[Any] = []
                 while type(node) is BinOp:
-                    waiting.append(node)
+                    spine.append(node)
                     node = node.left
+                above = reversed(spine)
+                row: Any
                 if type(node) is Var:
-                    row: Any = variables[node.name]
+                    row = variables[node.name]
                     if type(row) is not int:
                         row = state[row][0]
                 elif type(node) is Lit:
                     row = self._literal(node)
                 elif operands := walk.operands(node):
-                    waiting.append((node, operands, []))
+                    waiting.append((above, (node, operands), []))
                     node = operands[0]
                     continue
                 else:
                     row = self._other(node, [])
-                while waiting:
-                    top = waiting.pop()
-                    if type(top) is BinOp:
-                        node, left = top.right, row
+                while True:
+                    for top in above:
+                        left, node = row, top.right
                         if type(node) is Var:
                             row = variables[node.name]
                             if type(row) is not int:
@@ -162,28 +165,30 @@ class _Encoder:
                             if row is None:
                                 row = self._literal(node)
                         else:
-                            waiting.append((top, left))
+                            waiting.append((above, top, left))
                             break
-                    elif len(top) == 2:
-                        top, left = top
+                        below, beside = levels[left], levels[row]
+                        levels.append(below + 1 if below > beside else beside + 1)
+                        first.append(left)
+                        second.append(row)
+                        row = len(heads)
+                        heads.append(operators[top.op][heads[left]])
                     else:
-                        other, operands, given = top
+                        if not waiting:
+                            assert type(row) is int
+                            return row
+                        above, top, given = waiting.pop()
+                        if type(top) is BinOp:
+                            row = rows.add(operators[top.op][heads[given]], self._above((given, row)), given, row)
+                            continue
                         given.append(row)
-                        if len(given) < len(operands):
-                            waiting.append(top)
-                            node = operands[len(given)]
-                            break
-                        row = self._other(other, given)
-                        continue
-                    below, beside = levels[left], levels[row]
-                    levels.append(below + 1 if below > beside else beside + 1)
-                    first.append(left)
-                    second.append(row)
-                    row = len(heads)
-                    heads.append(operators[top.op][heads[left]])
-                else:
-                    assert type(row) is int
-                    return row
+                        other, operands = top
+                        if len(given) == len(operands):
+                            row = self._other(other, given)
+                            continue
+                        waiting.append((above, top, given))
+                        node = operands[len(given)]
+                    break
 
         return row_of
 
@@ -191,7 +196,7 @@ class _Encoder:
         bits, dtype = node.bits, node.dtype
         row = self.literals.get((bits, dtype))
         if row is None:
-            row = self.literals[bits, dtype] = self.rows.add(_LITERALS[dtype], 0, bits & NONE, bits >> 32)
+            row = self.literals[bits, dtype] = self.rows.add_literal(_LITERALS[dtype], bits & NONE, bits >> 32)
         return row
 
     def _leaf(self, leaf: Leaf, what: int) -> int:
@@ -277,6 +282,7 @@ class _Encoder:
         self.lists.append(items)
         declared, variables, row_of = self.declared[-1], self.variables, self._expression
         named_rows, names = self.named
+        add, write, scope, control = self.rows.add, self.flow.write, self.scope, self.control
         assigned, sticky, are_values = self.assigned, self.sticky, not self.assigned and not self.sticky
         for statement in body:
             if type(statement) is Let:
@@ -289,6 +295,11 @@ class _Encoder:
                 else:
                     self._declare(name, row, sticky=id(statement) in sticky)
                 continue
+            if type(statement) is Store:
+                operands = row_of(statement.index), row_of(statement.value)
+                row = add(_EFFECT, -1, *operands, NONE, scope, control)
+                items.items.append(Effect(statement, row, operands, write(statement.buffer, scope)))
+                continue
             self._statement(statement)
             if not items.falls:
                 self.skips |= statement is not body[-1]
@@ -298,10 +309,6 @@ class _Encoder:
 
     def _statement(self, statement: n.Stmt) -> None:
         match statement:
-            case n.Store(buffer, index, value):
-                operands = self._expression(index), self._expression(value)
-                row = self.rows.add(Kind.EFFECT, -1, *operands, NONE, self.scope, self.control)
-                self.lists[-1].items.append(Effect(statement, row, operands, self.flow.write(buffer, self.scope)))
             case n.Assign(name, value):
                 variable = self.variables[name]
                 assert isinstance(variable, Variable)  # loop variables and values that nobody assigns are not

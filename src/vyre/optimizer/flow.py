@@ -75,7 +75,8 @@ class Flow:
         """A buffer is written; the version that ends, if somebody loads it."""
         state = self.state
         ended = self.versions.get((buffer, state.get(buffer, 0), state[EPOCH]))
-        self.change((buffer,), scope)
+        self.event_scopes.append(scope)
+        self.set(buffer, len(self.event_scopes) - 1)
         return () if ended is None else (ended,)
 
     def touch(self, buffers: Iterable[str], scope: int, *, synchronises: bool) -> list[int]:

@@ -3,10 +3,11 @@
 simplify goes through the rows by level, operands first. Each row's operands are replaced by the rows that stand for
 them; constants are folded and rules applied; then the row is looked up in a table by everything it is made of, and
 the least row of its level that is made of the same stands for all. Loops whose cells turn out not to change are
-noted, and then it is all done once more.
+noted, and then it is all done once more, from the rows as they were: literals that rules made are made anew.
 
 live marks what effects need, place finds for each value the scope to compute it in, and pack puts what the host asks
-for into few words. The grid meets between levels, so the host has no part in it.
+for into few words. The grid meets between levels, so the host has no part in it; it meets where a loop's body begins,
+so that what lies between two meetings is there once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from vyre.semantics.operators import OPERATORS
 WORKGROUP: Final = 64
 SLOT: Final = 1 << 31
 MOST_SWEEPS: Final = 4
-MOST_STEPS: Final = 4
+# Levels of so few rows, one after the other, are quicker without meeting in between.
+NARROW: Final = 1
+MOST_STEPS: Final = 6
 PACKED_NOWHERE: Final = (1 << 30) - 1
 
 _COLUMNS: Final = """
@@ -60,11 +63,63 @@ def _is_commutative(operation: str) -> str:
     return f"(({chosen} >> ({operation} & 31) & 1) == 1)"
 
 
-def _key(row: str) -> str:
-    """A word that is the same for the same value, to begin a search with."""
-    literal = f"(head[{row}] & 255) == {Kind.LITERAL.value}"
-    return f"select({literal}, (a0[{row}] ^ rotl(a1[{row}], 7)) * 0x9e3779b1 + head[{row}], {row} * 0x85ebca6b)"
+def _keyed(row: str) -> str:
+    """Statements that make the key of a literal, to begin a search with, the same as that of equal ones."""
+    bits = f"(a0[{row}] ^ rotl(a1[{row}], 7)) * 0x9e3779b1 + head[{row}]"
+    return f"if (head[{row}] & 255) == {Kind.LITERAL.value} {{ {row}_key = {bits} }}"
 
+
+# Looks the row up, and makes it that of its slot.
+_INTERN: Final = f"""
+        let made = head[row]
+        let sort = made & 255
+        let is_sought = (sort == {Kind.OPERATION.value}) | (sort == {Kind.LOAD.value}) | (sort == {Kind.PHI.value})
+        if shares & is_sought & (link[row] == row) {{
+          let x = a0[row]
+          let y = a1[row]
+          let z = a2[row]
+          let is_load = sort == {Kind.LOAD.value}
+          let swaps = (sort == {Kind.OPERATION.value}) & {_is_commutative("(made >> 16)")}
+          let x_key = x * 0x85ebca6b
+          let y_key = y * 0x85ebca6b
+          let z_key = z * 0x85ebca6b
+          {_keyed("x")}
+          if !is_load {{
+            {_keyed("y")}
+            if z != {NONE} {{ {_keyed("z")} }}
+          }}
+          let slot = select(swaps, x_key + y_key, rotl(x_key, 5) + y_key) ^ rotl(z_key, 11) ^ made * 0xc2b2ae35
+          slot = (slot ^ slot >> 15) * 0x27d4eb2f
+          slot = (slot ^ slot >> 13) & table_mask
+          let seeking = true
+          while seeking {{
+            let found = atomic_compare_exchange(slots, slot, {NONE}, row)
+            if found == {NONE} {{
+              seeking = false
+              let unused = atomic_min(best, slot, row)
+            }} else {{
+              let x1 = a0[found]
+              let y1 = a1[found]
+              let z1 = a2[found]
+              let equal = head[found] == made
+              if is_load {{
+                equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
+              }} else {{
+                let straight = {_same("x", "x1")} & {_same("y", "y1")}
+                let crossed = swaps & {_same("x", "y1")} & {_same("y", "x1")}
+                equal = equal & (straight | crossed) & {_same("z", "z1")}
+                equal = equal & ((sort != {Kind.PHI.value}) | (scope[row] == scope[found]))
+              }}
+              if equal {{
+                seeking = false
+                if level[found] == level[row] {{ let unused = atomic_min(best, slot, row) }}
+              }} else {{
+                slot = slot + 1 & table_mask
+              }}
+            }}
+          }}
+          link[row] = slot | {SLOT}
+        }}"""
 
 _SIMPLIFY: Final = f"""
 program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
@@ -82,6 +137,8 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
   buffer 15 fired: u32[] readwrite
   buffer 16 canon: u32[] readwrite
   buffer 17 settled: u32[] readwrite
+  buffer 18 known: u32[] readwrite
+  buffer 19 kept: u32[] readwrite
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -104,18 +161,52 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
       link[clearing] = clearing
       clearing = clearing + stride
     }}
-    grid_sync
-    for here in 0 .. level_count {{
-      let at = levels[here] + me
+    clearing = me
+    while clearing < len(fired) {{
+      fired[clearing] = 0
+      clearing = clearing + stride
+    }}
+    clearing = me
+    while clearing < len(kept) >> 2 {{
+      let keeping = 4 * clearing
+      if sweep == 0 {{
+        kept[keeping] = head[clearing]
+        kept[keeping + 1] = a0[clearing]
+        kept[keeping + 2] = a1[clearing]
+        kept[keeping + 3] = a2[clearing]
+      }} else {{
+        head[clearing] = kept[keeping]
+        a0[clearing] = kept[keeping + 1]
+        a1[clearing] = kept[keeping + 2]
+        a2[clearing] = kept[keeping + 3]
+      }}
+      clearing = clearing + stride
+    }}
+    let here = 0
+    while here < level_count {{
+      grid_sync
+      let start = levels[here]
       let end = levels[here + 1]
+      let is_narrow = end - start <= {NARROW}
+      here = here + 1
+      while is_narrow & (here < level_count) & (levels[here + 1] - end <= {NARROW}) {{
+        here = here + 1
+        end = levels[here]
+      }}
+      let step = select(is_narrow, 1, stride)
+      let at = select(is_narrow & (me != 0), end, start + me)
       while at < end {{
         let row = order[at]
         let word = head[row]
         let kind = word & 255
         if kind == {Kind.OPERATION.value} {{
-          let a = {_resolved("a0[row]")}
-          let b = {_resolved("a1[row]")}
-          let c = {_resolved("a2[row]")}
+          let old_a = a0[row]
+          let old_b = a1[row]
+          let old_c = a2[row]
+          let a = {_resolved("old_a")}
+          let b = {_resolved("old_b")}
+          let c = {NONE}
+          if old_c != {NONE} {{ c = {_resolved("old_c")} }}
           let spare = rows + row
           let steps = 0
           let action = 0
@@ -126,18 +217,24 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
             region "rewrite" {{ }}
             if action != 3 {{ break }}
           }}
+          region "known" {{ }}
           if action == 1 {{
             link[row] = target
           }} else {{
-            head[row] = word
-            a0[row] = a
-            a1[row] = b
-            a2[row] = c
-            if (word & 255) == {Kind.OPERATION.value} {{
-              early[row] = max(max(early[a], early[b]), early[c])
-            }} else {{
-              early[row] = 0
+            let is_operation = (word & 255) == {Kind.OPERATION.value}
+            let is_moved = (a != old_a) | (b != old_b) | (c != old_c)
+            if is_moved | (steps > 1) | !is_operation {{
+              head[row] = word
+              a0[row] = a
+              a1[row] = b
+              a2[row] = c
             }}
+            let around = 0
+            if is_operation {{
+              around = max(early[a], early[b])
+              if c != {NONE} {{ around = max(around, early[c]) }}
+            }}
+            if (around != 0) | (sweep != 0) {{ early[row] = around }}
           }}
         }} else if kind == {Kind.LOAD.value} {{
           let index = {_resolved("a0[row]")}
@@ -171,61 +268,22 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
           early[row] = scope[row]
         }} else {{
           early[row] = scope[row]
+          if kind == {Kind.LITERAL.value} {{ region "literal" {{ }} }}
         }}
-        at = at + stride
+        if is_narrow {{ {_INTERN} }}
+        at = at + step
       }}
-      grid_sync
-      at = levels[here] + me
-      while at < end {{
-        let row = order[at]
-        let word = head[row]
-        let kind = word & 255
-        let is_sought = (kind == {Kind.OPERATION.value}) | (kind == {Kind.LOAD.value}) | (kind == {Kind.PHI.value})
-        if shares & is_sought & (link[row] == row) {{
-          let x = a0[row]
-          let y = a1[row]
-          let z = a2[row]
-          let is_load = kind == {Kind.LOAD.value}
-          let swaps = (kind == {Kind.OPERATION.value}) & {_is_commutative("(word >> 16)")}
-          let x_key = {_key("x")}
-          let y_key = select(is_load, y * 0x85ebca6b, {_key("y")})
-          let z_key = select(is_load, z, {_key("z")})
-          let slot = select(swaps, x_key + y_key, rotl(x_key, 5) + y_key) ^ rotl(z_key, 11) ^ word * 0xc2b2ae35
-          slot = (slot ^ slot >> 15) * 0x27d4eb2f
-          slot = (slot ^ slot >> 13) & table_mask
-          let seeking = true
-          while seeking {{
-            let found = atomic_compare_exchange(slots, slot, {NONE}, row)
-            if found == {NONE} {{
-              seeking = false
-              let unused = atomic_min(best, slot, row)
-            }} else {{
-              let x1 = a0[found]
-              let y1 = a1[found]
-              let z1 = a2[found]
-              let equal = head[found] == word
-              if is_load {{
-                equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
-              }} else {{
-                let straight = {_same("x", "x1")} & {_same("y", "y1")}
-                let crossed = swaps & {_same("x", "y1")} & {_same("y", "x1")}
-                equal = equal & (straight | crossed) & {_same("z", "z1")}
-                equal = equal & ((kind != {Kind.PHI.value}) | (scope[row] == scope[found]))
-              }}
-              if equal {{
-                seeking = false
-                if level[found] == here {{ let unused = atomic_min(best, slot, row) }}
-              }} else {{
-                slot = slot + 1 & table_mask
-              }}
-            }}
-          }}
-          link[row] = slot | {SLOT}
+      if !is_narrow {{
+        grid_sync
+        at = start + me
+        while at < end {{
+          let row = order[at]
+          {_INTERN}
+          at = at + stride
         }}
-        at = at + stride
       }}
-      grid_sync
     }}
+    grid_sync
     let looking = me
     while looking < len(order) {{
       let row = order[looking]
@@ -460,18 +518,26 @@ program place(workgroup {WORKGROUP}) {{{_COLUMNS}
     }}
     k = k + stride
   }}
-  grid_sync
-  for turn in 0 .. level_count {{
-    let here = level_count - 1 - turn
-    let at = levels[here] + me
-    let end = levels[here + 1]
+  let here = level_count
+  while here > 0 {{
+    grid_sync
+    let end = levels[here]
+    here = here - 1
+    let start = levels[here]
+    let is_narrow = end - start <= {NARROW}
+    while is_narrow & (here > 0) & (start - levels[here - 1] <= {NARROW}) {{
+      here = here - 1
+      start = levels[here]
+    }}
+    let step = select(is_narrow, 1, stride)
+    let at = select(is_narrow & (me != 0), end, start + me)
     while at < end {{
-      let row = order[at]
+      let row = order[select(is_narrow, end - 1 - (at - start), at)]
       if (live[row] == 1) & (canon[row] == row) {{
         let kind = head[row] & 255
         if kind == {Kind.PINNED.value} {{
           let stands = scope[row]
-          {_uses_of("row", "kind", "stands").replace("turn", "part")}
+          {_uses_of("row", "kind", "stands")}
         }} else if (kind >= {MOVABLE[0].value}) & (kind <= {MOVABLE[-1].value}) {{
           let inner = place[row]
           if inner != {NONE} {{
@@ -482,13 +548,12 @@ program place(workgroup {WORKGROUP}) {{{_COLUMNS}
               if scope_loops[inner] < scope_loops[chosen] {{ chosen = inner }}
             }}
             place[row] = chosen
-            {_uses_of("row", "kind", "chosen").replace("turn", "part")}
+            {_uses_of("row", "kind", "chosen")}
           }}
         }}
       }}
-      at = at + stride
+      at = at + step
     }}
-    grid_sync
   }}
 }}
 """
@@ -523,15 +588,13 @@ def kernels() -> Kernels:
     """The programs, made once."""
     # A process that has their code does without all of this.
     from vyre.ir.parser import parse
-    from vyre.optimizer.rewriting import rewriting
+    from vyre.optimizer.rewriting import steps
 
     simplify = parse(_SIMPLIFY)
-    body = rewriting()
+    bodies = steps()
 
     def fill(statement: n.Stmt) -> tuple[n.Stmt, ...]:
-        if isinstance(statement, n.Region) and statement.generator == "rewrite":
-            return body
-        return (statement,)
+        return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)
 
     simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
     return Kernels(simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))

@@ -1,8 +1,7 @@
 """How does a kernel apply the rules to a row? Statements made from the table.
 
 They are grouped by the row's operation, then by what its operands are, so that a row meets few tests. Of the forms
-that match, the first of the table is taken, wherever it stands here. No rule is written once for each type: constants
-are 64 bits wide, and what a type has of its own (its width, its sign, one as a float) is found from its code.
+that match, the first of the table is taken, wherever it stands here.
 
 A place in a pattern is told by a path: ``a`` is the row's first operand, ``b1`` the second operand of its second.
 """
@@ -14,9 +13,9 @@ from itertools import count
 from typing import Final
 
 from vyre.ir import build as b
-from vyre.ir import nodes as n
 from vyre.ir.nodes import Body, Expr, Stmt, lit
 from vyre.optimizer.arena import NONE, OPERATION_CODES, OPERATIONS, TYPE_CODES, Kind
+from vyre.optimizer.constants import Constants
 from vyre.optimizer.folding import choose, is_type, ones_of, wide, width_of
 from vyre.optimizer.patterns import (
     BECOME_LITERAL,
@@ -30,11 +29,11 @@ from vyre.optimizer.patterns import (
     Pairs,
     Term,
     Value,
-    fixed_bits,
     is_constant,
+    known_bits,
 )
 from vyre.semantics.operators import OPERATORS
-from vyre.semantics.types import SIGNED, DType
+from vyre.semantics.types import DType
 
 Guard = tuple[str, str]
 _U32, _U64 = DType.U32, DType.U64
@@ -141,10 +140,11 @@ def _guard(scope: _Scope, guard: Guard) -> Expr:
 def match_statements(table: Iterable[Form], groups: tuple[str, ...]) -> Body:
     """Statements that say what the first rule that matches makes of a row, in ``action``, 0 if none does.
 
-    They read ``word``, the row's head, ``a b c``, its operands, of each its columns (``a_head a_0 a_1 a_2``, the head
-    0 where there is none), and ``spare``; the buffers ``head a0 a1 a2``, and in ``params[0]`` the bits of the groups
-    that are on. They set ``action`` and ``rule`` (its place in the table), ``target``, ``new_head new_a new_b new_c``,
-    ``spare_head`` (0 if nothing is computed), and ``lit_lo lit_hi``, as ``patterns.Action`` tells. All are u32.
+    They read ``word``, the row's head, ``a b c``, its operands, of each its columns (``a_head a_0 a_1``, the head 0
+    where there is none; ``a_2`` too, where there is a third), ``spare``, the buffers ``head a0 a1 a2 known``, and in
+    ``params[0]`` the bits of the groups that are on. They set ``action`` and ``rule`` (its place in the table),
+    ``target``, ``new_head new_a new_b new_c``, ``spare_head`` (0 if nothing is computed), and ``lit_lo lit_hi``, as
+    ``patterns.Action`` tells. All are u32.
     """
     scopes: dict[str, _Scope] = {}
     forms_of: dict[int, int] = {}
@@ -203,7 +203,7 @@ def _told() -> Body:
     )
 
 
-class _Writer:
+class _Writer(Constants):
     """Writes the tests of one form, and what it does, into the branch for the operands that it needs."""
 
     def __init__(self, scope: _Scope, form: Form, place: int, group: int) -> None:
@@ -211,7 +211,7 @@ class _Writer:
         self.place = place
         # Where each name of a row and each name of a type is found first.
         self.rows: dict[str, str] = {}
-        self.types: dict[str, str] = {}
+        self.types_at: dict[str, str] = {}
         self.tests = [scope.named(f"group {group}", lambda: (b.var("match_groups") & 1 << group).ne(0))]
         self.scope = scope
         for path, term in zip("abc", form.pattern.operands, strict=False):
@@ -222,9 +222,10 @@ class _Writer:
 
     def write(self) -> None:
         places = list(_places(self.form.pattern))
+        assert len(self.form.pattern.operands) == 3 or not any(path.endswith("2") for path, _ in places)
         for path, term in places:
             if term.type in TYPE_NAMES:
-                self.types.setdefault(term.type, path)
+                self.types_at.setdefault(term.type, path)
         for path, term in places:
             self._test_row(path, term)
         for path, term in places:
@@ -260,7 +261,7 @@ class _Writer:
         inner = [(f"{path}{place}" if path else "abc"[place], one) for place, one in enumerate(operation.operands)]
         if operation.name in ("cast", "bitcast"):
             for at, term in ((path, operation), *inner):
-                if term.type in TYPE_NAMES and self.types[term.type] != at:
+                if term.type in TYPE_NAMES and self.types_at[term.type] != at:
                     self.tests.append(self.code(term.type).eq(_code(self.scope, at)))
         if operation.name == "select":
             inner = inner[1:]
@@ -273,10 +274,10 @@ class _Writer:
         for _, term in _places(self.form.pattern):
             if isinstance(term, Operation) and term.name in OPERATORS and term.operands[0].type == "T":
                 possible &= set(OPERATORS[term.name].types)
-        if "T" in self.types and not possible <= set(self.form.rule.types):
+        if "T" in self.types_at and not possible <= set(self.form.rule.types):
             code, types = self.code("T"), self.form.rule.types
-            home = self.scope.home(self.types["T"])
-            self.tests.append(home.named(f"T {self.types['T']} {types}", lambda: is_type(code, types)))
+            home = self.scope.home(self.types_at["T"])
+            self.tests.append(home.named(f"T {self.types_at['T']} {types}", lambda: is_type(code, types)))
         self.tests += [self._related(pairs) for pairs in self.form.rule.pairs]
 
     def _related(self, pairs: Pairs) -> Expr:
@@ -313,100 +314,26 @@ class _Writer:
         word = sum(field << 4 * place for place, field in enumerate(fields))
         return word | operation << _OPERATION_SHIFT | self.place << _FORM_SHIFT, value
 
+    def bits(self, name: str) -> Expr:
+        value = known_bits(name)
+        if value is None:
+            return _bits(self.scope, self.rows[name])
+        path = self.rows[value]
+        places = [_row(path) * 4 + (int(name[1]) + high) for high in (0, 2)]
+        low, high = (b.cast(_U64, b.load("known", place)) for place in places)
+        return self.scope.named(f"known {name[1]} {path}", lambda: low | high << wide(32))
+
     def code(self, type_name: str) -> Expr:
-        """The code of the type that a name stands for."""
-        return _code(self.scope, self.types[type_name])
+        return _code(self.scope, self.types_at[type_name])
 
-    def _of_type(self, what: str, type_name: str, value: Expr) -> Expr:
-        path = self.types[type_name]
+    def types(self, type_name: str) -> list[DType]:
+        if type_name == "bool":
+            return [DType.BOOL]
+        return sorted({case[type_name] for case in self.form.rule.cases()}, key=str)
+
+    def named(self, what: str, type_name: str, value: Expr) -> Expr:
+        path = self.types_at[type_name]
         return self.scope.home(path).named(f"{what} {path}", lambda: value)
-
-    def _width(self, type_name: str) -> Expr:
-        return self._of_type("width", type_name, width_of(self.code(type_name)))
-
-    def _ones(self, type_name: str) -> Expr:
-        return self._of_type("ones", type_name, ones_of(self._width(type_name)))
-
-    def _sign(self, type_name: str) -> Expr:
-        """The bit of a type's sign; 0 if it has none."""
-        if not {case[type_name] for case in self.form.rule.cases()} & set(SIGNED):
-            return wide(0)
-        ones = self._ones(type_name)
-        sign = b.select(is_type(self.code(type_name), SIGNED), ones ^ ones >> wide(1), wide(0))
-        return self._of_type("sign", type_name, sign)
-
-    def constant(self, term: Term) -> Expr:
-        """The bits of a term made of literals, as a u64; a bool where it compares."""
-        match term:
-            case Literal(name):
-                return _bits(self.scope, self.rows[name])
-            case Fixed(value):
-                return self._fixed(value, term.type)
-            case Operation("cast", (operand,)):
-                bits, sign = self.constant(operand), self._sign(operand.type)
-                return (bits ^ sign) - sign & self._ones(term.type)
-            case Operation(name, operands):
-                return self._computed(name, [self.constant(one) for one in operands], operands[0].type)
-        raise TypeError("a value is not a constant")
-
-    def _fixed(self, value: bool | int | float | str, type_name: str) -> Expr:
-        match value:
-            case "ONES":
-                return self._ones(type_name)
-            case "MIN":
-                return self._sign(type_name)
-            case "MAX":
-                return self._ones(type_name) ^ self._sign(type_name)
-            case "WIDTH":
-                return self._width(type_name)
-        assert not isinstance(value, str)
-        types = (
-            [DType.BOOL]
-            if type_name == "bool"
-            else sorted({case[type_name] for case in self.form.rule.cases()}, key=str)
-        )
-        made: Expr = wide(0)
-        if not all(dtype.is_float for dtype in types):
-            made = wide(int(value)) if value >= 0 else wide((1 << 64) + int(value)) & self._ones(type_name)
-        floats = [dtype for dtype in types if dtype.is_float and fixed_bits(value, dtype)]
-        for dtype in floats:
-            made = b.select(self.code(type_name).eq(TYPE_CODES[dtype]), wide(fixed_bits(value, dtype)), made)
-        return self._of_type(f"{value} {types}", type_name, made) if floats else made
-
-    def _computed(self, name: str, operands: list[Expr], type_name: str) -> Expr:
-        """An operator of integers, on their bits."""
-        one, other = operands[0], operands[-1]
-        match name:
-            case "and" | "or" | "xor" | "eq" | "ne":
-                return n.BinOp(name, one, other)
-            case "add" | "sub" | "mul":
-                return n.BinOp(name, one, other) & self._ones(type_name)
-            case "neg":
-                return wide(0) - one & self._ones(type_name)
-            case "not":
-                return one ^ self._ones(type_name)
-            case "popcount":
-                return b.popcount(one)
-            case "ctz":
-                return b.minimum(b.ctz(one), self._width(type_name))
-            case "clz":
-                return b.clz(one) - (wide(64) - self._width(type_name))
-        if name in ("shl", "shr", "rotr"):
-            amount = other & self._width(type_name) - wide(1)
-            if name == "shl":
-                return one << amount & self._ones(type_name)
-            rotated = one << self._width(type_name) - amount & self._ones(type_name)
-            return one >> amount | rotated if name == "rotr" else self._unsigned(one >> amount, type_name)
-        if name == "sat_add":
-            return self._unsigned(b.minimum(b.sat_add(one, other), self._ones(type_name)), type_name)
-        sign = self._sign(type_name)
-        order = n.BinOp({"min": "lt", "max": "gt"}.get(name, name), one ^ sign, other ^ sign)
-        return b.select(order, one, other) if name in ("min", "max") else order
-
-    def _unsigned(self, value: Expr, type_name: str) -> Expr:
-        """A value that is right for types without a sign, of which the rule must be."""
-        assert not {case[type_name] for case in self.form.rule.cases()} & set(SIGNED)
-        return value
 
 
 def _places(pattern: Operation) -> Iterator[tuple[str, Term]]:

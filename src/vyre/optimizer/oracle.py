@@ -21,6 +21,7 @@ from vyre.optimizer.arena import (
     type_of,
 )
 from vyre.optimizer.encode import STICKY
+from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE, known_of
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import MOST_STEPS, MOST_SWEEPS
 from vyre.optimizer.patterns import BECOME_LITERAL, FORWARD, Columns, find_action
@@ -50,7 +51,9 @@ class _Oracle:
         self.canon = list(range(room))
         self.early, self.live, self.uses = [0] * room, [0] * room, [0] * room
         self.place = [NONE] * room
-        self.rules = Columns(self.head, self.a0, self.a1, self.a2)
+        self.known = [(0, 0)] * room
+        self.rules = Columns(self.head, self.a0, self.a1, self.a2, self.known)
+        self.before = (0, 0, 0, 0)
         self.table: dict[tuple[object, ...], int] = {}
         self.fired: dict[str, int] = {}
         self.changed = False
@@ -62,7 +65,10 @@ class _Oracle:
         while sweeps == 0 or (self.changed and sweeps < MOST_SWEEPS):
             sweeps += 1
             self.changed = False
+            self.fired.clear()
             self.canon = list(range(2 * self.arena.rows))
+            for column, name in ((self.head, "head"), (self.a0, "a0"), (self.a1, "a1"), (self.a2, "a2")):
+                column[: self.arena.rows] = self.arena.columns[name].tolist()
             self.table.clear()
             for first, behind in pairwise(self.arena.levels.tolist()):
                 self._sweep_level(order[first:behind])
@@ -136,6 +142,7 @@ class _Oracle:
         match kind:
             case Kind.LITERAL | Kind.LEAF:
                 self.early[row] = 0
+                self._note_literal(row)
                 return
             case Kind.LOOP_VARIABLE | Kind.CELL:
                 self.early[row] = self.scope[row]
@@ -164,6 +171,7 @@ class _Oracle:
                 self.canon[row] = candidate
         else:
             self._rewrite(row)
+            self._know(row)
             if kind_of(self.head[row]) == Kind.OPERATION:
                 operands = self.a0[row], self.a1[row], self.a2[row]
                 self.early[row] = max(self.early[x] for x in operands if x != NONE)
@@ -173,7 +181,7 @@ class _Oracle:
     def _rewrite(self, row: int) -> None:
         """A few steps of folding and rules."""
         spare = self.arena.rows + row
-        before = self.head[row], self.a0[row], self.a1[row], self.a2[row]
+        self.before = self.head[row], self.a0[row], self.a1[row], self.a2[row]
         for _ in range(MOST_STEPS):
             operands = [x for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
             if self._fold(row, self.head[row], operands):
@@ -185,7 +193,7 @@ class _Oracle:
             self.fired[name] = self.fired.get(name, 0) + 1
             if action.kind == FORWARD:
                 # A row that another stands for stays as it was.
-                self.head[row], self.a0[row], self.a1[row], self.a2[row] = before
+                self.head[row], self.a0[row], self.a1[row], self.a2[row] = self.before
                 self.canon[row] = action.target
                 return
             if action.kind == BECOME_LITERAL:
@@ -194,8 +202,38 @@ class _Oracle:
             if action.spare_head:
                 self.head[spare] = action.spare_head
                 self.a0[spare], self.a1[spare] = action.bits & NONE, action.bits >> 32
+                self._note_literal(spare)
             self.head[row] = action.head
             self.a0[row], self.a1[row], self.a2[row] = action.operands
+
+    def _know(self, row: int) -> None:
+        """What is known of a row's bits, and what it is by that."""
+        word = self.head[row]
+        if kind_of(word) != Kind.OPERATION:
+            self._note_literal(row)
+        if self.canon[row] != row or kind_of(word) != Kind.OPERATION or "bits" in self.off:
+            return
+        name, first = OPERATIONS[operation_of(word)], self.a0[row]
+        operands = [x for x in (self.a0[row], self.a1[row], self.a2[row])[name == "select" :] if x != NONE]
+        is_same = name in ("select", "cast")
+        types = {"T": type_of(word if is_same else self.head[first]), "S": type_of(self.head[first])}
+        found = known_of(name, types, [self.known[x] for x in operands])
+        if found.zeros | found.ones:
+            self.known[row] = found.zeros, found.ones
+        is_whole = found.zeros | found.ones == (1 << type_of(word).bits) - 1
+        if is_whole and "fold" not in self.off:
+            self.fired[KNOWN_VALUE] = self.fired.get(KNOWN_VALUE, 0) + 1
+            self._become_literal(row, found.ones)
+        elif found.gives:
+            self.fired[KNOWN_OPERAND] = self.fired.get(KNOWN_OPERAND, 0) + 1
+            self.head[row], self.a0[row], self.a1[row], self.a2[row] = self.before
+            self.canon[row] = operands[found.gives - 1]
+
+    def _note_literal(self, row: int) -> None:
+        dtype = type_of(self.head[row])
+        if kind_of(self.head[row]) == Kind.LITERAL and not dtype.is_float:
+            bits = self.a0[row] | self.a1[row] << 32
+            self.known[row] = bits ^ (1 << dtype.bits) - 1, bits
 
     def _become_literal(self, row: int, bits: int) -> None:
         self.head[row] = head(Kind.LITERAL, type_of(self.head[row]))

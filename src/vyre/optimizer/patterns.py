@@ -3,13 +3,15 @@
 In a pattern ``x y z`` are any values of the rule's type ``T``, and ``v`` is one that is no literal; ``c d e`` are
 literals. ``s t`` are values and ``k`` a literal of another type ``S``, ``p q r`` are bool. ``T(s)`` is a conversion.
 Numbers stand for themselves in every type, ``MIN MAX ONES`` for a type's least and greatest value and all its bits,
-and ``WIDTH`` for the number of its bits. What is made of literals alone is computed when the rule matches.
+and ``WIDTH`` for the number of its bits. What is made of literals alone is computed when the rule matches. In a
+condition ``x0`` are the bits of ``x`` that are known to be 0, and ``x1`` those known to be 1.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from typing import Final, TypeAlias
 
@@ -27,7 +29,12 @@ VALUES: Final = {
     **dict.fromkeys("st", "S"),
     **dict.fromkeys("pqr", "bool"),
 }
-LITERALS: Final = {**dict.fromkeys("cde", "T"), "k": "S"}
+# Bits that are known of a value are literals too: x0 those that are 0, x1 those that are 1.
+LITERALS: Final = {
+    **dict.fromkeys("cde", "T"),
+    "k": "S",
+    **{f"{name}{bit}": dtype for name, dtype in VALUES.items() for bit in (0, 1)},
+}
 TYPE_NAMES: Final = frozenset("STU")
 NAMED: Final[dict[str, Callable[[DType], int]]] = {
     "MIN": lambda dtype: dtype.minimum,
@@ -126,6 +133,7 @@ _CONVERSION = re.compile(r"\b(?:bitcast\(([STU]), |([STU])\()")
 _NEGATIVE = re.compile(r"-(\d+)\b(?!\.)")
 
 
+@cache
 def read_term(text: str, hint: str = "T") -> Term:
     """The term that a text says."""
     text = _CONVERSION.sub(lambda m: f'call("bitcast {m[1]}", ' if m[1] else f'call("cast {m[2]}", ', text)
@@ -211,7 +219,7 @@ def orders(term: Term) -> list[Term]:
 def _nameless(names: dict[str, int], *terms: Term | None) -> str:
     """Terms with numbers for names, to tell those that differ in nothing else."""
     return repr([
-        (type(part).__name__, names.setdefault(part.name, len(names)))
+        (type(part).__name__, names.setdefault(known_bits(part.name) or part.name, len(names)), part.name[1:])
         if isinstance(part, (Value, Literal))
         else (part.name if isinstance(part, Operation) else repr(part), part.type)
         for term in terms
@@ -270,12 +278,13 @@ def compute(term: Term, types: Types, bits: Mapping[str, int]) -> int:
 
 
 class Columns(msgspec.Struct, frozen=True, eq=False):
-    """The columns that rules look at."""
+    """The columns that rules look at, and the bits that are known of rows (zeros, ones), if any are."""
 
     head: Sequence[int]
     a0: Sequence[int]
     a1: Sequence[int]
     a2: Sequence[int]
+    known: Sequence[tuple[int, int]] | None = None
 
     def operands(self, row: int) -> tuple[int, int, int]:
         return self.a0[row], self.a1[row], self.a2[row]
@@ -291,6 +300,11 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         if one == other:
             return True
         return self.is_literal(one) and self.head[one] == self.head[other] and self.bits(one) == self.bits(other)
+
+
+def known_bits(name: str) -> str | None:
+    """The value of which a name says what bits are known; None if it is a literal's own."""
+    return name[0] if len(name) == 2 and name[0] in VALUES else None
 
 
 FORWARD, BECOME_LITERAL, BECOME_OPERATION = 1, 2, 3
@@ -370,8 +384,14 @@ def _match(form: Form, columns: Columns, row: int) -> tuple[dict[str, int], dict
     if any(columns.bits(at) != fixed_bits(value, type_of(columns.head[at])) for value, at in fixed):
         return None
     bits = {name: columns.bits(at) for name, at in rows.items()}
-    if form.condition is not None and not compute(form.condition, types, bits):
-        return None
+    if form.condition is not None:
+        if columns.known is None:
+            masks = dict.fromkeys(rows, (0, 0))
+        else:
+            masks = {name: columns.known[at] for name, at in rows.items()}
+        bits |= {f"{name}{bit}": masks[name][bit] for name in rows for bit in (0, 1)}
+        if not compute(form.condition, types, bits):
+            return None
     return rows, types
 
 

@@ -6,7 +6,7 @@ one by one, and the result is the same program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
@@ -18,9 +18,9 @@ from vyre.ir import walk
 from vyre.ir.binding import Array
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, Arena
+from vyre.optimizer.arena import NONE, Arena, Kind
 from vyre.optimizer.decode import decode
-from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep
+from vyre.optimizer.dispatcher import Bytes, OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP
@@ -126,6 +126,9 @@ def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
     by_row = ("link", "early", "canon", "live", "queue", "place", "uses", "packed")
     sizes: dict[str, int] = dict.fromkeys(by_row, 2 * rows)
     sizes |= {"slots": slots, "best": slots, "again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
+    # Rows are needed as they were only if they are gone through again, which is for the sake of loops.
+    has_loops = bool(np.any(arena.columns["head"] & 0xFF == Kind.LOOP))
+    sizes |= {"known": 8 * rows, "kept": 4 * rows if has_loops else 1}
     return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
 
 
@@ -196,7 +199,7 @@ def _freeing_too(free: Any, error: Exception) -> None:
         error.add_note(f"and freeing its buffers failed too: {other}")
 
 
-def _words(name: str, data: bytes | Sequence[int], count: int) -> Array:
+def _words(name: str, data: Bytes, count: int) -> Array:
     """A column as it was read, which has to have exactly its words."""
     if len(data) != 4 * count:
         raise DispatchFailed(
@@ -204,4 +207,4 @@ def _words(name: str, data: bytes | Sequence[int], count: int) -> Array:
             "mend the dispatcher: it must give the whole column and nothing else.",
             code="wrong-column",
         )
-    return np.frombuffer(bytes(data), np.uint32).copy()
+    return np.frombuffer(data, np.uint32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from vyre.words import counted
+
 
 class Stage(msgspec.Struct, frozen=True):
     """One stage of a round and how long it took."""
@@ -38,4 +40,9 @@ class Report(msgspec.Struct, frozen=True):
         """All of it in a few words."""
         rules = sum(self.fired.values())
         source = f", from {self.cached}" if self.cached else f", in {1e3 * self.seconds:.1f} ms"
-        return f"{self.rows_after} of {self.rows_before} rows needed, {rules} rewrites, {self.rounds} rounds{source}"
+        done = f"{counted(rules, 'rewrite')}, {counted(self.rounds, 'round')}"
+        return f"{self.rows_after} of {self.rows_before} rows needed, {done}{source}"
+
+    def _repr_html_(self) -> str:
+        rules = "".join(f"<tr><td>{count}</td><td>{name}</td></tr>" for name, count in sorted(self.fired.items()))
+        return f"<p>{self.line}</p><table>{rules}</table>"

@@ -1,4 +1,7 @@
-"""What happens to a row whose operands are known? It is folded, if they are all literals; else the rules are tried."""
+"""What happens to a row whose operands are known? It is folded, if they are all literals; else the rules are tried.
+
+At last it is seen whether the bits that are known of its operands make it a literal, or one of them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from functools import cache
 from vyre.ir import build as b
 from vyre.ir.nodes import Body, Stmt
 from vyre.optimizer.arena import NONE, Kind
-from vyre.optimizer.folding import fold_statements
+from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE, knowing, literal_bits
+from vyre.optimizer.folding import fold_statements, words
 from vyre.optimizer.matcher import match_statements
 from vyre.optimizer.patterns import BECOME_LITERAL, BECOME_OPERATION
 from vyre.optimizer.rules import GROUPS, RULES, TABLE
@@ -18,8 +22,15 @@ _FOUND = ("new_head", "new_a", "new_b", "new_c", "spare_head", "lit_lo", "lit_hi
 
 @cache
 def rule_names() -> tuple[str, ...]:
-    """The names of the rules, in the order in which they are counted."""
-    return tuple(rule.name for rule in RULES)
+    """The names of the rules, in the order in which they are counted, and of what is done without a rule."""
+    return (*(rule.name for rule in RULES), KNOWN_VALUE, KNOWN_OPERAND)
+
+
+def steps() -> dict[str, Body]:
+    """The statements that the simplify kernel leaves out, by the names of the regions for them."""
+    reads = b.let("low", b.load("a0", b.var("row"))), b.let("high", b.load("a1", b.var("row")))
+    literal = (*reads, *literal_bits(b.var("row"), b.var("word") >> 8 & 255, words("low", "high")))
+    return {"rewrite": rewriting(), "known": knowing(len(RULES)), "literal": literal}
 
 
 def rewriting() -> Body:
@@ -28,10 +39,16 @@ def rewriting() -> Body:
     ``action`` tells: to be the row ``target``, to be a literal or another operation (both done here), or nothing.
     """
     statements: list[Stmt] = []
-    for operand in "abc":
+    for operand in "ab":
         row = b.var(operand)
         statements.append(b.let(f"{operand}_head", b.load("head", row)))
-        statements += [b.let(f"{operand}_{k}", b.load(f"a{k}", row)) for k in range(3)]
+        statements += [b.let(f"{operand}_{k}", b.load(f"a{k}", row)) for k in range(2)]
+    # Few operations have a third operand, and no other is matched against operands that have one.
+    thirds = ["c_head", "c_0", "c_1", *(f"{operand}_2" for operand in "abc")]
+    statements += [b.let(name, 0) for name in thirds]
+    loads = [b.load("head" if name == "c_head" else f"a{name[2]}", b.var(name[0])) for name in thirds]
+    reads = tuple(b.assign(name, load) for name, load in zip(thirds, loads, strict=True))
+    statements.append(b.if_(b.var("c").ne(NONE), reads))
     statements += [b.let(name, 0) for name in _FOUND]
     statements.append(b.let("rule", NONE))
     statements.append(b.if_((b.load("params", 0) & PASSES["fold"]).ne(0), fold_statements()))
@@ -49,6 +66,7 @@ def rewriting() -> Body:
         b.store("head", b.var("spare"), b.var("spare_head")),
         b.store("a0", b.var("spare"), b.var("lit_lo")),
         b.store("a1", b.var("spare"), b.var("lit_hi")),
+        *literal_bits(b.var("spare"), b.var("spare_head") >> 8 & 255, words("lit_lo", "lit_hi")),
     )
     operation = (
         b.if_(b.var("spare_head").ne(0), spare),

@@ -25,6 +25,15 @@ class Rows:
         self.levels: list[int] = []
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
 
+    def add_literal(self, word: int, low: int, high: int) -> int:
+        """The number of a new row that is a literal, by its two words."""
+        row = len(self.heads)
+        self.heads.append(word)
+        self.first.append(low)
+        self.second.append(high)
+        self.levels.append(0)
+        return row
+
     def add(
         self,
         word: int,

@@ -17,6 +17,9 @@ from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.types import ALL_TYPES, BOOLS, FLOATS, FUSED_TYPES, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType, Kind
 
 _BITS: Final = INTEGERS + BOOLS
+# For what takes a solver too long with more bits.
+TO_32_BITS: Final = tuple(dtype for dtype in INTEGERS if dtype.bits <= 32)
+_UNSIGNED_TO_32: Final = tuple(dtype for dtype in UNSIGNED if dtype.bits <= 32)
 
 # What an operation costs, next to others; only the order matters.
 COSTS: Final = (
@@ -56,7 +59,6 @@ def _as_wide(source: DType, target: DType) -> bool:
 
 
 _HELD: Final = _pairs("S", "T", lambda s, t: _holds(s, t) and s.is_integer)
-_HELD_UNSIGNED: Final = _pairs("S", "T", lambda s, t: _holds(s, t) and s.kind is Kind.UNSIGNED)
 _AS_WIDE: Final = _pairs("S", "T", _as_wide)
 _SAME_WIDTH: Final = _pairs("S", "T", lambda s, t: _as_wide(s, t) and s.bits == t.bits)
 _NARROWER: Final = _pairs("S", "T", lambda s, t: s.is_integer and t.is_integer and s.bits > t.bits)
@@ -78,6 +80,18 @@ def _literal_right(name: str) -> Rule:
 _AMOUNTS: Final = "((c | d) & ~(WIDTH - 1)) == 0"
 # All bits up to the highest of d: what is below them takes part in a sum's bits under d.
 _UP_TO_D: Final = "(ONES >> clz(d))"
+
+# Operations that leave each bit of x alone for which this is known of y.
+_CHANGES_NOTHING: Final = (
+    ("and", "&", "y1"),
+    ("or", "|", "y0"),
+    ("xor", "^", "y0"),
+    ("add", "+", "y0"),
+    ("sub", "-", "y0"),
+)
+# A shift loses nothing but zeros.
+_KEPT_BY_SHL: Final = "(~x0 & ~(ONES >> c)) == 0"
+_KEPT_BY_SHR: Final = "(~x0 & ~(ONES << c)) == 0"
 
 RULES: Final[tuple[Rule, ...]] = (
     *map(_literal_right, SWAPPED),
@@ -181,6 +195,10 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("add_neg", "negation", "x + -y", "x - y", INTEGERS + FUSED_TYPES),
     Rule("sub_neg", "negation", "x - -y", "x + y", INTEGERS + FUSED_TYPES),
     Rule("neg_sub_one", "negation", "-x - 1", "~x", INTEGERS),
+    Rule("neg_sub_literal", "negation", "-x - c", "(-c) - x", INTEGERS),
+    Rule("not_sub_literal", "negation", "~x - c", "(~c) - x", INTEGERS),
+    Rule("neg_of_add", "negation", "-(x + c)", "(-c) - x", INTEGERS),
+    Rule("neg_of_mul", "negation", "-(x * c)", "x * (-c)", INTEGERS),
     Rule("not_add_one", "negation", "~x + 1", "-x", INTEGERS),
     Rule("not_add", "negation", "~x + c", "(c - 1) - x", INTEGERS),
     Rule("sub_not", "negation", "c - ~x", "x + (c + 1)", INTEGERS),
@@ -286,14 +304,6 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule("shr_is_zero", "comparisons", "(x >> c) == 0", "x < (1 << c)", UNSIGNED, "c < WIDTH"),
     Rule("shr_is_not_zero", "comparisons", "(x >> c) != 0", "x >= (1 << c)", UNSIGNED, "c < WIDTH"),
-    Rule("eq_of_masked", "comparisons", "(x & c) == d", "false", INTEGERS, "(d & ~c) != 0"),
-    Rule("ne_of_masked", "comparisons", "(x & c) != d", "true", INTEGERS, "(d & ~c) != 0"),
-    Rule("eq_of_filled", "comparisons", "(x | c) == d", "false", INTEGERS, "(c & ~d) != 0"),
-    Rule("ne_of_filled", "comparisons", "(x | c) != d", "true", INTEGERS, "(c & ~d) != 0"),
-    Rule("lt_of_masked", "comparisons", "(x & c) < d", "true", UNSIGNED, "c < d"),
-    Rule("ge_of_masked", "comparisons", "(x & c) >= d", "false", UNSIGNED, "c < d"),
-    Rule("lt_of_shifted", "comparisons", "(x >> c) < d", "true", UNSIGNED, "(ONES >> c) < d"),
-    Rule("ge_of_shifted", "comparisons", "(x >> c) >= d", "false", UNSIGNED, "(ONES >> c) < d"),
     Rule("min_le", "comparisons", "min(x, y) <= x", "true", INTEGERS),
     Rule("min_gt", "comparisons", "min(x, y) > x", "false", INTEGERS),
     Rule("max_ge", "comparisons", "max(x, y) >= x", "true", INTEGERS),
@@ -331,7 +341,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("cast_bool_eq_zero", "casts", "T(p) == 0", "!p", NUMBERS),
     Rule("cast_bool_eq_one", "casts", "T(p) == 1", "p", NUMBERS),
     Rule("cast_bool_ne_one", "casts", "T(p) != 1", "!p", NUMBERS),
-    Rule("cast_bool_and_one", "casts", "T(p) & 1", "T(p)", INTEGERS),
     Rule("cast_eq_zero", "casts", "T(s) == 0", "s == 0", INTEGERS, pairs=_AS_WIDE),
     Rule("cast_ne_zero", "casts", "T(s) != 0", "s != 0", INTEGERS, pairs=_AS_WIDE),
     Rule("casts_eq", "casts", "T(s) == T(t)", "s == t", INTEGERS, pairs=_AS_WIDE),
@@ -339,7 +348,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("casts_lt", "casts", "T(s) < T(t)", "s < t", INTEGERS, pairs=_HELD),
     Rule("casts_le", "casts", "T(s) <= T(t)", "s <= t", INTEGERS, pairs=_HELD),
     Rule("cast_masked", "casts", "T(s & k)", "T(s)", INTEGERS, "T(k) == ONES", _NARROWER),
-    Rule("mask_of_cast", "casts", "T(s) & c", "T(s)", INTEGERS, "(~c & T(S(ONES))) == 0", _HELD_UNSIGNED),
     # Shifts.
     *(
         Rule(f"{name}_amount", "shifts", pattern, replacement, INTEGERS, "(c & (WIDTH - 1)) != c")
@@ -352,32 +360,64 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("rotr_literal", "shifts", "rotr(x, c)", "rotl(x, -c & (WIDTH - 1))", INTEGERS),
     Rule("rotl_rotl", "shifts", "rotl(rotl(x, c), d)", "rotl(x, (c + d) & (WIDTH - 1))", INTEGERS),
     Rule("shl_shl", "shifts", "(x << c) << d", "x << (c + d)", INTEGERS, f"{_AMOUNTS} & c + d < WIDTH"),
-    Rule("shl_shl_out", "shifts", "(x << c) << d", "0", INTEGERS, f"{_AMOUNTS} & c + d >= WIDTH"),
     Rule("shr_shr", "shifts", "(x >> c) >> d", "x >> (c + d)", INTEGERS, f"{_AMOUNTS} & c + d < WIDTH"),
-    Rule("shr_shr_out", "shifts", "(x >> c) >> d", "0", UNSIGNED, f"{_AMOUNTS} & c + d >= WIDTH"),
     Rule("shr_shr_sign", "shifts", "(x >> c) >> d", "x >> (WIDTH - 1)", SIGNED, f"{_AMOUNTS} & c + d >= WIDTH"),
     Rule("shl_then_shr", "shifts", "(x << c) >> c", "x & (ONES >> c)", UNSIGNED),
     Rule("shr_then_shl", "shifts", "(x >> c) << c", "x & (ONES << c)", INTEGERS),
     Rule("shl_or_shr", "shifts", "(x << c) | (x >> d)", "rotl(x, c)", UNSIGNED, f"{_AMOUNTS} & c + d == WIDTH"),
-    Rule("masked_shl", "shifts", "(x & c) << d", "x << d", INTEGERS, "(c << d) == (ONES << d)"),
-    Rule("masked_shl_out", "shifts", "(x & c) << d", "0", INTEGERS, "(c << d) == 0"),
-    Rule("masked_shr", "shifts", "(x & c) >> d", "x >> d", UNSIGNED, "(c >> d) == (ONES >> d)"),
-    Rule("masked_shr_out", "shifts", "(x & c) >> d", "0", UNSIGNED, "(c >> d) == 0"),
-    Rule("mask_of_shl", "shifts", "(x << c) & d", "x << c", INTEGERS, "((ONES << c) & ~d) == 0"),
-    Rule("mask_of_shl_out", "shifts", "(x << c) & d", "0", INTEGERS, "((ONES << c) & d) == 0"),
-    Rule("mask_of_shr", "shifts", "(x >> c) & d", "x >> c", UNSIGNED, "((ONES >> c) & ~d) == 0"),
-    Rule("mask_of_shr_out", "shifts", "(x >> c) & d", "0", UNSIGNED, "((ONES >> c) & d) == 0"),
+    # Bits that are known, and that reach the result where they change nothing.
+    *(
+        Rule(
+            f"{outer}_of_{name}",
+            "shifts",
+            f"(x {sign} y) {shift} c",
+            f"x {shift} c",
+            INTEGERS,
+            f"(~{mask} {shift} c) == 0",
+        )
+        for outer, shift, inner in (("shl", "<<", "&|^+-"), ("shr", ">>", "&|^"))
+        for name, sign, mask in _CHANGES_NOTHING
+        if sign in inner
+    ),
+    Rule(
+        "shl_shr_less",
+        "shifts",
+        "(x << c) >> d",
+        "x << (c - d)",
+        _UNSIGNED_TO_32,
+        f"{_AMOUNTS} & c >= d & {_KEPT_BY_SHL}",
+    ),
+    Rule(
+        "shl_shr_more",
+        "shifts",
+        "(x << c) >> d",
+        "x >> (d - c)",
+        _UNSIGNED_TO_32,
+        f"{_AMOUNTS} & c < d & {_KEPT_BY_SHL}",
+    ),
+    Rule(
+        "shr_shl_less", "shifts", "(x >> c) << d", "x >> (c - d)", TO_32_BITS, f"{_AMOUNTS} & c >= d & {_KEPT_BY_SHR}"
+    ),
+    Rule("shr_shl_more", "shifts", "(x >> c) << d", "x << (d - c)", TO_32_BITS, f"{_AMOUNTS} & c < d & {_KEPT_BY_SHR}"),
     # Masks.
     Rule("and_and", "masks", "(x & c) & d", "x & (c & d)", INTEGERS),
     Rule("or_or", "masks", "(x | c) | d", "x | (c | d)", INTEGERS),
     Rule("xor_xor_literal", "masks", "(x ^ c) ^ d", "x ^ (c ^ d)", INTEGERS),
-    Rule("or_and_full", "masks", "(x | c) & d", "d", INTEGERS, "(c & d) == d"),
-    Rule("or_and_apart", "masks", "(x | c) & d", "x & d", INTEGERS, "(c & d) == 0"),
-    Rule("and_or_full", "masks", "(x & c) | d", "d", INTEGERS, "(c | d) == d"),
-    Rule("and_or_all", "masks", "(x & c) | d", "x | d", INTEGERS, "(c | d) == ONES"),
-    Rule("xor_and_apart", "masks", "(x ^ c) & d", "x & d", INTEGERS, "(c & d) == 0"),
-    Rule("add_and_apart", "masks", "(x + c) & d", "x & d", UNSIGNED, f"(c & {_UP_TO_D}) == 0 & d != 0"),
-    Rule("sub_and_apart", "masks", "(x - c) & d", "x & d", UNSIGNED, f"(c & {_UP_TO_D}) == 0 & d != 0"),
+    *(
+        Rule(
+            f"{outer}_of_{name}",
+            "masks",
+            f"(x {sign} y) {mark} z",
+            f"x {mark} z",
+            INTEGERS,
+            f"({mask} | {decided}) == ONES",
+        )
+        for outer, mark, decided in (("and", "&", "z0"), ("or", "|", "z1"))
+        for name, sign, mask in _CHANGES_NOTHING[:3]
+    ),
+    Rule("and_of_add", "masks", "(x + y) & d", "x & d", UNSIGNED, f"(~y0 & {_UP_TO_D}) == 0 & d != 0"),
+    Rule("and_of_sub", "masks", "(x - y) & d", "x & d", UNSIGNED, f"(~y0 & {_UP_TO_D}) == 0 & d != 0"),
+    Rule("or_xor_literal", "masks", "(x | c) ^ c", "x & (~c)", INTEGERS),
     Rule("and_or_xor", "masks", "(x & y) | (x ^ y)", "x | y", _BITS),
     Rule("and_xor_xor", "masks", "(x & y) ^ (x ^ y)", "x | y", _BITS),
     Rule("and_xor_or", "masks", "(x & y) ^ (x | y)", "x ^ y", _BITS),

@@ -6,18 +6,20 @@ from typing import Final, Literal
 
 import msgspec
 
+from vyre.arguments import listed
 from vyre.errors import BadInputs
 
 EVERY_BIT: Final = 0xFFFFFFFF
 # The passes that have a switch, each with its bit in the word whose lower bits are the groups of rules.
-PASSES: Final = {"fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28}
+PASSES: Final = {"fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28, "bits": 1 << 27}
 
 
 class Optimization(msgspec.Struct, frozen=True):
     """What is done to make a program better.
 
     ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
-    once, "motion" moves values out of loops, "dead" drops assignments that nobody needs; docs/rules.md has the groups.
+    once, "motion" moves values out of loops, "dead" drops assignments that nobody needs, "bits" uses what is known of
+    single bits; docs/rules.md has the groups.
     ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
     and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
     (``on_failure="original"``).
@@ -31,7 +33,7 @@ class Optimization(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if type(self.off) is not frozenset:
-            names = (self.off,) if isinstance(self.off, str) else self.off
+            names = (self.off,) if isinstance(self.off, str) else listed(self.off, "off")
             msgspec.structs.force_setattr(self, "off", frozenset(names))
         unknown = sorted(self.off - PASSES.keys() - {*_groups()}) if self.off else []
         if unknown:
