@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.launches import Sharing
@@ -17,7 +21,8 @@ from vyre.errors import VyreError
 from vyre.optimizer.switches import Optimization
 
 __all__ = [
-    "Outcome", "backend", "compare", "difference", "guarded", "meaning", "outcome", "run_case", "sharing_backend",
+    "Outcome", "as_if_large", "backend", "compare", "difference", "guarded", "meaning", "outcome", "run_case",
+    "sharing_backend",
 ]  # fmt: skip
 
 # Goes with the process: what is compiled in one run of the tests is nobody's business in the next.
@@ -66,6 +71,17 @@ def outcome(case: Case, on: CpuBackend, *, optimize: bool | Optimization = True)
 def difference(case: Case, on: CpuBackend, *, optimize: bool | Optimization = True) -> str | None:
     """What is different from the reference."""
     return compare(meaning(case), outcome(case, on, optimize=optimize))
+
+
+@contextmanager
+def as_if_large(chosen: bool = True) -> Iterator[None]:
+    """Has every launch read ahead, write past the caches, and use memory again that others have used."""
+    with pytest.MonkeyPatch.context() as patch:
+        if chosen:
+            patch.setattr("vyre.emit.llvm.kernel.AHEAD_INVOCATIONS", 0)
+            patch.setattr("vyre.emit.llvm.kernel.STREAMED_BYTES", 0)
+            patch.setattr("vyre.backends.cpu.LARGE_BYTES", 1)
+        yield
 
 
 def guarded(size: int, *, at_front: bool = False) -> tuple[mmap.mmap, int]:

@@ -1,7 +1,8 @@
 """Thousands of generated programs give the reference's bytes: in every setting, alone and shared with another thread.
 
 Each is also run optimised, on the processor or on the reference, for half of the programs with one of the optimizer's
-switches off; what is optimised is no larger, and stays as it is when optimised again.
+switches off; what is optimised is no larger, and stays as it is when optimised again. Half of the blocks do with little
+memory what is meant for much.
 
 A block of seeds fails with those that failed, and the first of them reduced to a few lines. If one takes the process
 down, ``-n0 -s -k seeds_FIRST_`` prints each seed before it runs. The long suite goes on from ``VYRE_FIRST_SEED``.
@@ -9,18 +10,16 @@ down, ``-n0 -s -k seeds_FIRST_`` prints each seed before it runs. The long suite
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import msgspec
 import pytest
 
-from cpu_support import Outcome, backend, compare, meaning, outcome, sharing_backend
+from cpu_support import Outcome, as_if_large, backend, compare, meaning, outcome, sharing_backend
 from generated import Made, made, told
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.kernels import SCALAR, WIDTHS
@@ -64,12 +63,14 @@ def made_for(seed: int, setting: Setting) -> Made:
     return made(seed, subgroups=False) if setting[0] == SCALAR else made(seed)
 
 
-def ways(seed: int, setting: Setting, *, thorough: bool) -> dict[str, Callable[[Case, Outcome], str | None]]:
+def ways(
+    seed: int, setting: Setting, code: bool, *, thorough: bool
+) -> dict[str, Callable[[Case, Outcome], str | None]]:
     """The ways in which a seed's program is tried; each says what is different from what it must give.
 
-    Unless it is to be thorough, the processor runs every other program as it is, and the reference the optimised one.
+    ``code`` says whether it is to be as good as it can be. Unless it is to be thorough, the processor runs every other
+    program as it is, and the reference the optimised one.
     """
-    code = made_for(seed, setting).optimize
     plain = Optimization(program=False, code=code)
     off = (SWITCHES[seed // 4 % len(SWITCHES)],) if seed % 4 < 2 else ()
     switches = Optimization(frozenset(off), code=code, keep=False)
@@ -113,31 +114,19 @@ def without_names(program: Program) -> tuple[object, object]:
 
 def wrong_with(seed: int, setting: Setting, *, thorough: bool) -> tuple[str, str] | None:
     """Where a seed's program gives something else than it must, and what."""
-    case = made_for(seed, setting).case
-    expected = meaning(case)
-    for name, difference in ways(seed, setting, thorough=thorough).items():
+    made = made_for(seed, setting)
+    case, expected = made.case, meaning(made.case)
+    for name, difference in ways(seed, setting, made.optimize, thorough=thorough).items():
         found = difference(case, expected)
         if found is not None:
             return name, found
     return None
 
 
-@contextmanager
-def rarely_collecting() -> Iterator[None]:
-    """Programs are made and dropped by the thousand; what was there before need not be looked at each time."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-
-
 def check_block(first: int, count: int, setting: Setting, *, thorough: bool = False) -> None:
+    large = first // count // len(SETTINGS) % 2 == 1
     failed = []
-    with rarely_collecting():
+    with as_if_large(large):
         for seed in range(first, first + count):
             print(seed, end=" ", flush=True)
             found = wrong_with(seed, setting, thorough=thorough)
@@ -146,12 +135,15 @@ def check_block(first: int, count: int, setting: Setting, *, thorough: bool = Fa
     if not failed:
         return
     seed, name, found = failed[0]
-    difference = ways(seed, setting, thorough=thorough)[name]
-    shown = told(
-        made_for(seed, setting).case,
-        f"seed {seed}: {found} (width {setting[0]}, check_elimination={setting[1]}, {name})",
-        lambda smaller: difference(smaller, meaning(smaller)) is not None,
-    )
+    made = made_for(seed, setting)
+    difference = ways(seed, setting, made.optimize, thorough=thorough)[name]
+    where = f"width {setting[0]}, check_elimination={setting[1]}, {name}{', as if large' if large else ''}"
+    with as_if_large(large):
+        shown = told(
+            made.case,
+            f"seed {seed}: {found} ({where})",
+            lambda smaller: difference(smaller, meaning(smaller)) is not None,
+        )
     pytest.fail(f"{len(failed)} of {count} seeds fail: {[one for one, _, _ in failed]}\n{shown}", pytrace=False)
 
 

@@ -1,7 +1,8 @@
 """Which outputs does a launch write from one end to the other? Those need not be cleared before it.
 
 A store that every invocation makes writes every element if its index counts through them: a sum of ids, each times
-the number of values that the smaller ones have together, as the digits of a number count.
+the number of values that the smaller ones have together, as the digits of a number count. So does one of those only
+whose index is below a limit, if the limit is not below the number of elements.
 """
 
 from __future__ import annotations
@@ -14,52 +15,100 @@ from vyre.ir import walk
 from vyre.ir.buffers import Role
 from vyre.ir.launch import Launch
 from vyre.ir.program import Program
+from vyre.semantics.types import DType
 
 # How often each id (or 1, for a constant) is counted in a sum.
 Terms = dict[tuple[type[n.Expr], int], int]
+# An index as a sum, if it is one, and the limit that it is below.
+Condition = tuple[Terms | None, n.Expr]
 _ONE = (n.Lit, 0)
 _IDS = (n.InvocationId, n.WorkgroupId, n.LocalId)
+# Programs in which invocations leave at more places are not looked at.
+_MOST_RETURNS = 16
 
 
 def outputs_written_whole(program: Program, launch: Launch) -> frozenset[str]:
     """The outputs of which a launch writes every element, and reads none."""
     stats = program.stats()
-    if stats.has(n.Return, n.Trap) or stats.has_extensions or stats.has_indirect_dispatch:
+    if stats.has(n.Trap) or stats.has_extensions or stats.has_indirect_dispatch:
         return frozenset()
-    stores = [s for s in _unconditional(program.entry) if isinstance(s, n.Store)]
+    known: dict[str, Terms] = {}
+    stayed: list[Condition] = []
+    reached = [statement for statement, _ in _reached(program.entry, known, (), stayed)]
     outputs = {decl.name for decl in program.buffers if decl.role is Role.OUTPUT}
-    candidates = outputs & {store.buffer for store in stores}
+    candidates = outputs & {statement.buffer for statement in reached if isinstance(statement, n.Store)}
     if not candidates:
         return frozenset()
+    # Those who return otherwise are not known to come to what follows.
+    returns = -len(stayed)
     for statement in walk.statements(program.entry):
+        returns += isinstance(statement, n.Return)
         candidates.difference_update(buffers_read(statement))
         if not isinstance(statement, n.Store):
             candidates.difference_update(buffers_written(statement))
         for root in walk.operands(statement):
             for node in walk.postorder(root):
                 candidates.difference_update(buffers_read(node))
+    if returns or len(stayed) > _MOST_RETURNS:
+        return frozenset()
+    stayed.clear()
     assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
-    known: dict[str, Terms] = {}
     found: set[str] = set()
-    for statement in _unconditional(program.entry):
+    for statement, inside in _reached(program.entry, known, (), stayed):
         if isinstance(statement, n.Let) and statement.name not in assigned:
             terms = _sum(statement.value, known)
             known.pop(statement.name, None)
             if terms is not None:
                 known[statement.name] = terms
         elif isinstance(statement, n.Store) and statement.buffer in candidates:
-            terms = _sum(statement.index, known)
-            if terms is not None and _counted(terms, launch) >= launch.counts[statement.buffer]:
+            terms, count = _sum(statement.index, known), launch.counts[statement.buffer]
+            if (
+                terms is not None
+                and _counted(terms, launch) >= count
+                and all(index == terms and _limit(limit, launch) >= count for index, limit in (*inside, *stayed))
+            ):
                 found.add(statement.buffer)
     return frozenset(found)
 
 
-def _unconditional(body: n.Body) -> Iterator[n.Stmt]:
-    """The statements that every invocation comes to, in order."""
+def _reached(
+    body: n.Body, known: dict[str, Terms], inside: tuple[Condition, ...], stayed: list[Condition]
+) -> Iterator[tuple[n.Stmt, tuple[Condition, ...]]]:
+    """The statements that invocations come to for which some conditions hold, and those that are around each.
+
+    ``stayed`` becomes the conditions of those that did not return before; ``known`` are the variables at each.
+    """
     for statement in body:
-        yield statement
-        if isinstance(statement, (n.Block, n.Region)):
-            yield from _unconditional(statement.body)
+        yield statement, inside
+        match statement:
+            case n.Block() | n.Region():
+                yield from _reached(statement.body, known, inside, stayed)
+            case n.If(n.BinOp("lt", index, limit), then) | n.If(n.BinOp("gt", limit, index), then):
+                yield from _reached(then, known, (*inside, (_sum(index, known), limit)), stayed)
+            case n.If():
+                kept = _sent_away(statement)
+                if kept is not None:
+                    stayed.append((_sum(kept[0], known), kept[1]))
+
+
+def _sent_away(statement: n.Stmt) -> tuple[n.Expr, n.Expr] | None:
+    """Which index is below which limit for those who pass a statement that does nothing but send the others away."""
+    match statement:
+        case n.If(n.BinOp("ge", index, limit), (n.Return(),), ()) | n.If(
+            n.BinOp("le", limit, index), (n.Return(),), ()
+        ):
+            return index, limit
+    return None
+
+
+def _limit(limit: n.Expr, launch: Launch) -> int:
+    """The value of a limit, if it is known."""
+    match limit:
+        case n.Lit(bits, DType.U32):
+            return bits
+        case n.BufLen(buffer):
+            return launch.counts.get(buffer, 0)
+    return 0
 
 
 def _sum(root: n.Expr, known: dict[str, Terms]) -> Terms | None:

@@ -16,10 +16,12 @@ import numpy as np
 
 import vyre
 from vyre.analyze.coverage import outputs_written_whole
+from vyre.arguments import require
 from vyre.backends.cpu.compile import assembly
 from vyre.backends.cpu.images import Image, load_image
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Kernels
 from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
+from vyre.backends.cpu.memory import LARGE_BYTES, Memory
 from vyre.backends.cpu.native import arrays_are_known
 from vyre.backends.cpu.pool import MISALIGNED, TIMED_OUT, Pool, wanted_threads
 from vyre.backends.cpu.sequences import CpuSequence
@@ -30,7 +32,7 @@ from vyre.driver.binding import BindingPlan, binder_of
 from vyre.driver.cache import CacheStats, DiskCache
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes
-from vyre.driver.outputs import OutputBuffers
+from vyre.driver.outputs import OutputBuffers, stored
 from vyre.driver.pending import Inputs
 from vyre.driver.pipeline import CompiledPipeline
 from vyre.driver.profile import EVERY_TYPE, DeviceProfile
@@ -78,16 +80,13 @@ class Prepared:
         self._make_walked = partial(WalkedProgram, plan, backend.kernels, backend.pool.sharing, optimize=optimize)
         has_traps = plan.program.stats().has(n.Trap)
         # What the host does for a trap may change any buffer.
-        self.recipe = [
-            (
-                slot.input_slot,
-                slot.output_slot is not None or has_traps,
-                np.empty if slot.name in whole else np.zeros,
-                slot.count,
-                slot.dtype.storage,
-            )
-            for slot in plan.descriptors
-        ]
+        self.recipe = []
+        for slot in plan.descriptors:
+            large = slot.byte_size >= LARGE_BYTES
+            make = np.zeros if slot.name not in whole else backend.memory.empty if large else np.empty
+            copy = backend.memory.copy if large else np.ndarray.copy
+            changes = slot.output_slot is not None or has_traps
+            self.recipe.append((slot.input_slot, copy if changes else None, make, slot.count, slot.dtype.storage))
         if not contains_grid_sync(plan.program) and not has_traps:
             kernel = backend.kernels.get(plan.program, plan.launch.grid, optimize=optimize)
             self.launch = PreparedLaunch(plan, KernelLaunch(kernel, plan.launch, backend.pool.sharing))
@@ -118,8 +117,13 @@ class CpuBackend(Backend):
         ``width`` is the lanes of a vector. Without ``check_elimination``, accesses that are proved to be in bounds are
         checked like all others, with the same result.
         """
+        if sharing is not None:
+            require(sharing, Sharing, "sharing", "give a Sharing(threads, ...), or leave it out.")
+        if cache is not None:
+            require(cache, DiskCache, "cache", "give a DiskCache(directory), or leave it out.")
         self.kernels = Kernels(width, verify, DiskCache() if cache is None else cache, check_elimination)
         self.pool = Pool(sharing or Sharing(wanted_threads(threads)), self.kernels.disk)
+        self.memory = Memory()
         self._prepared: dict[BindingPlan, Prepared] = {}
 
     @classmethod
@@ -212,8 +216,8 @@ class CpuBackend(Backend):
         try:
             # A run changes no memory of the caller's.
             memory = [
-                make(count, storage) if slot is None else data[slot].copy() if changes else data[slot]
-                for slot, changes, make, count, storage in prepared.recipe
+                make(count, storage) if slot is None else data[slot] if copy is None else copy(data[slot])
+                for slot, copy, make, count, storage in prepared.recipe
             ]
         except MemoryError:
             raise DeviceOutOfMemory(plan.input_bytes + plan.output_bytes) from None
@@ -307,7 +311,8 @@ class CpuBackend(Backend):
     def allocate(self, byte_len: int) -> ResidentBuffer:
         require_byte_len(byte_len)
         try:
-            return ResidentBuffer(self, byte_len, aligned_bytes(byte_len))
+            make = aligned_bytes if byte_len < LARGE_BYTES else self.memory.zeros
+            return ResidentBuffer(self, byte_len, make(byte_len))
         except (MemoryError, ValueError):
             raise DeviceOutOfMemory(byte_len) from None
 
@@ -334,7 +339,7 @@ class CpuBackend(Backend):
         with trace.span("download", self.id, bytes=size):
             if into is not None:
                 # What is read-only is copied: no slot takes over the memory of the device.
-                return into.store([memoryview(buffer.handle[offset : offset + size]).toreadonly()])[0]
+                return stored([memoryview(buffer.handle[offset : offset + size]).toreadonly()], into)[0]
             return memoryview(buffer.handle[offset : offset + size].copy())
 
     def host_memory(self, buffer: ResidentBuffer) -> Array:
@@ -347,6 +352,7 @@ class CpuBackend(Backend):
     def shutdown(self) -> None:
         super().shutdown()
         self.pool.close()
+        self.memory.forget()
 
 
 class CpuPipeline(CompiledPipeline):

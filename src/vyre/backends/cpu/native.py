@@ -53,11 +53,17 @@ class Ending(IntEnum):
     STOPPED = 3
 
 
-# What a processor does that looks at a word again and again; nothing where no name is known.
-_PAUSES: Final = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
-    "arm64": ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"),
+# What a processor does that looks at a word again and again, and what makes it keep what it wrote past the caches in
+# order with all that follows; nothing where no name is known, or no more is needed than the order of atomics.
+_ARM: Final = ("declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)", "")
+_MACHINE: Final = {
+    "x86_64": (
+        "declare void @llvm.x86.sse2.pause()\ndeclare void @llvm.x86.sse.sfence()",
+        "call void @llvm.x86.sse2.pause()",
+        "call void @llvm.x86.sse.sfence()",
+    ),
+    "aarch64": _ARM,
+    "arm64": _ARM,
 }
 
 _TEXT: Final = """
@@ -162,6 +168,7 @@ run:
   call void %kernel(ptr %block, i64 %first, i64 %last)
   br label %take
 end:
+  SETTLE
   ret void
 }
 
@@ -243,6 +250,7 @@ empty:
   %now = add i64 %tried, 1
   br label %next
 end:
+  SETTLE
   ret void
 }
 
@@ -421,6 +429,7 @@ bound:
   br i1 %alone, label %single, label %together
 single:
   call void %kernel(ptr %block, i64 0, i64 %total)
+  SETTLE
   br label %end
 together:
   %grain.at = getelementptr %frame, ptr %frame, i32 0, i32 2
@@ -630,8 +639,9 @@ def native(disk: DiskCache) -> Loaded:
 
 
 def _text() -> str:
-    declaration, pause = _PAUSES.get(platform.machine(), ("", ""))
-    text = declaration + _TEXT.replace("PAUSE", pause).replace("DATA_OFFSET", str(_DATA_OFFSET))
+    declarations, pause, settle = _MACHINE.get(platform.machine(), ("", "", ""))
+    text = declarations + _TEXT.replace("PAUSE", pause).replace("SETTLE", settle)
+    text = text.replace("DATA_OFFSET", str(_DATA_OFFSET))
     text = text.replace("PATIENCE", str(_PATIENCE))
     for ending in Ending:
         text = text.replace(f"ret i64 {ending.name}\n", f"ret i64 {ending.value}\n")

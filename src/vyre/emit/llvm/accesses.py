@@ -11,6 +11,7 @@ from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.masks import Masks
 from vyre.emit.llvm.memory import ALL
+from vyre.emit.llvm.streams import LEAST_VECTOR_BYTES
 from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import Value
 from vyre.ir import nodes as n
@@ -24,6 +25,8 @@ class Accesses(Masks):
         super().__init__(width)
         self.layout, self.step = layout, layout.step
         self.proved: frozenset[int] = frozenset()
+        self.ahead: frozenset[int] = frozenset()
+        self.streamed: frozenset[str] = frozenset()
         self.mask, self.is_somebody = ALL, True
         self.places: dict[str, m.Place] = {}
         self.notes = dict.fromkeys(
@@ -63,23 +66,27 @@ class Accesses(Masks):
             return Value(place.dtype, Shape.UNIFORM, m.load_uniform(code, place, index.text, checked=not proved))
         if index.shape.stride == 1:
             self.notes["linear loads"] += 1
-            raw = self._load_linear(place, index, proved)
+            ahead = id(load) in self.ahead and self._fills_lines(place)
+            raw = self._load_linear(place, index, proved, ahead)
         else:
             self.notes["strided loads" if index.shape.stride else "gathers"] += 1
             vector = self._vector(index)
             raw = m.gather(code, place, vector, self._allowed(place, vector, proved), width)
         return Value(place.dtype, Shape.VARYING, self.vector.from_memory(place.dtype, raw))
 
-    def _load_linear(self, place: m.Place, index: Value, proved: bool) -> str:
+    def _fills_lines(self, place: m.Place) -> bool:
+        return place.dtype.bytes * self.width >= LEAST_VECTOR_BYTES
+
+    def _load_linear(self, place: m.Place, index: Value, proved: bool, ahead: bool) -> str:
         code, width = self.code, self.width
         if place.is_short or not index.shape.wraps:
             # Inactive lanes read too if that is the simpler mask: what they get is never used.
             mask = self.mask if proved else m.in_bounds(code, place, self._vector(index), width)
-            return m.load_consecutive(code, place, index.text, mask, width)
+            return m.load_consecutive(code, place, index.text, mask, width, ahead=ahead)
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
-        straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width)
+        straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width, ahead=ahead)
         code.go(end)
         code.begin(far)
         vector = self._vector(index)
@@ -111,14 +118,15 @@ class Accesses(Masks):
             m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width)
             return
         self.notes["linear stores"] += 1
+        streamed = store.buffer in self.streamed and self._fills_lines(place)
         if place.is_short or not index.shape.wraps:
             mask = self._allowed(place, vector, proved)
-            m.store_consecutive(code, place, index.text, raw, mask, width)
+            m.store_consecutive(code, place, index.text, raw, mask, width, streamed=streamed)
             return
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
-        m.store_consecutive(code, place, index.text, raw, self.mask, width)
+        m.store_consecutive(code, place, index.text, raw, self.mask, width, streamed=streamed)
         code.go(end)
         code.begin(far)
         m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width, cold=True)

@@ -20,6 +20,7 @@ from vyre.emit.llvm.expressions import ALL
 from vyre.emit.llvm.guards import Guard, guard_of
 from vyre.emit.llvm.privates import copies_of, merge_copies, private_buffers
 from vyre.emit.llvm.statements import Statements
+from vyre.emit.llvm.streams import AHEAD_BYTES, AHEAD_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
 from vyre.emit.llvm.text import ELEMENT, shaped, spread
 from vyre.emit.llvm.values import Cell, Value
 from vyre.emit.prepare import Prepared, prepare
@@ -103,6 +104,7 @@ class _Shell:
         self.agreed = frozenset(slot.buffer for slot in self.cut.slots if slot.agreed or alone)
         layout = Layout(program.workgroup_size, self.step, flat, self.agreed)
         self.body = Statements(self.width, layout, check_elimination=check_elimination)
+        self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         every = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in every if isinstance(node, _IDS))
@@ -199,6 +201,7 @@ class _Shell:
                 word(HEAD_WORDS + 2 * host + 1, "i64", f"%n{number}.wide")
                 code.do(f"%n{number} = trunc i64 %n{number}.wide to i32")
             host += 1
+        self._choose_streams()
         if self.body.scratch:
             code.module.declarations["free"] = "declare void @free(ptr)"
             declared = "declare noalias ptr @aligned_alloc(i64, i64)"
@@ -212,6 +215,19 @@ class _Shell:
             code.begin("ready")
             code.lines += self.pointer_lines
         code.go("start")
+
+    def _choose_streams(self) -> None:
+        """How far a launch of this size reads ahead, and whether what it writes is too much for the caches."""
+        code, count = self.code, str(self.size)
+        if not self.streams.read and not self.streams.written:
+            return
+        for name in _GRID:
+            count = code.put(f"mul i64 {count}, {name}.wide")
+        far = code.put(f"icmp uge i64 {count}, {AHEAD_INVOCATIONS}")
+        code.do(f"%ahead = select i1 {far}, i64 {AHEAD_BYTES}, i64 0")
+        each = sum(self.program.buffer(name).dtype.bytes for name in self.streams.written)
+        fits = code.put(f"icmp ult i64 {code.put(f'mul i64 {count}, {each}')}, {STREAMED_BYTES}")
+        code.do(f"%cached = zext i1 {fits} to i64")
 
     def _clear(self, offset: int, size: int) -> None:
         self.code.module.declarations.update(m.MEMORY_INTRINSICS)
@@ -231,7 +247,7 @@ class _Shell:
             odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
             self._walk_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
             code.begin("rest")
-            body.passed, body.notes = None, notes
+            body.passed, body.notes, body.streams = None, notes, Streams()
         self._walk_vectors(at, "%last", "finish", whole=not self.width)
 
     def _end_of_guarded(self, guard: Guard) -> str:

@@ -73,10 +73,17 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True) 
     return Lanes(code, 0).from_memory(place.dtype, raw)
 
 
-def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int) -> str:
-    """The elements from ``base`` on, where the mask holds; their indices wrap around in short buffers only."""
+def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, ahead: bool = False) -> str:
+    """The elements from ``base`` on, where the mask holds; their indices wrap around in short buffers only.
+
+    ``ahead`` also has those fetched that lie ``%ahead`` bytes further, wherever that is.
+    """
     kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     address = _first_address(code, place, base)
+    if ahead:
+        further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
+        # To read, into the second cache, data.
+        code.intrinsic("prefetch", "void", [("ptr", further), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["p0"])
     if mask == ALL:
         return code.put(f"load {kind}, ptr {address}, align {size}")
     arguments = [(f"ptr align {size}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")]
@@ -126,9 +133,34 @@ def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bo
         code.fall(done)
 
 
-def store_consecutive(code: Code, place: Place, base: str, raw: str, mask: str, lanes: int) -> None:
+def store_consecutive(
+    code: Code, place: Place, base: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
+) -> None:
+    """Writes elements from ``base`` on, where the mask holds; whole lines go past the caches if ``%cached`` is 0."""
     kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     address = _first_address(code, place, base)
+    if streamed:
+        past, through, done = (code.label(hint) for hint in ("past", "through", "done"))
+        whole = min(64, size * lanes)
+        number = code.put(f"ptrtoint ptr {address} to i64")
+        beside = code.put(f"or i64 {code.put(f'and i64 {number}, {whole - 1}')}, %cached")
+        fills = code.put(f"icmp eq i64 {beside}, 0")
+        if mask != ALL:
+            bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
+            fills = code.put(f"and i1 {fills}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
+        code.branch(fills, past, through)
+        code.begin(past)
+        code.do(f"store {kind} {raw}, ptr {address}, align {whole}, !nontemporal !1")
+        code.go(done)
+        code.begin(through)
+        _store_at(code, place, address, raw, mask, lanes)
+        code.fall(done)
+        return
+    _store_at(code, place, address, raw, mask, lanes)
+
+
+def _store_at(code: Code, place: Place, address: str, raw: str, mask: str, lanes: int) -> None:
+    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     if mask == ALL:
         code.do(f"store {kind} {raw}, ptr {address}, align {size}")
         return

@@ -16,6 +16,7 @@ from vyre.emit.llvm.expressions import NONE, Expressions
 from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.leaving import Leavings, leavings
 from vyre.emit.llvm.masks import Searches, searches_of
+from vyre.emit.llvm.streams import Streams, loads_ahead
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
 from vyre.ir import nodes as n
@@ -34,7 +35,7 @@ class Statements(Expressions):
     """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
 
     ``used`` are the variables that somebody reads, ``dead`` the lanes that returned; ``run_end`` is where a run ends.
-    ``passed`` is the guard that all lanes of the run are known to pass.
+    ``passed`` is the guard that all lanes of the run are known to pass, ``streams`` what runs pass over once.
     """
 
     shapes: Shapes
@@ -50,11 +51,13 @@ class Statements(Expressions):
         self.token, self.tokens = 0, 0
         self.loops: list[LoopContext] = []
         self.passed: Guard | None = None
+        self.streams = Streams()
 
     def write_run(self, program: Program) -> None:
         """Writes a program whose variables have unique names; the mask says who is there."""
         self.shapes = Shapes(program, self.layout)
         self.proved = proved_accesses(program) if self.check_elimination else frozenset()
+        self.ahead, self.streamed = loads_ahead(program, self.streams.read), self.streams.written
         self.leavings = leavings(program.entry, self.shapes)
         self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
         self.searches = searches_of(program, self.shapes) if self.width else Searches()

@@ -26,6 +26,8 @@ STORED: Final[dict[DType, str]] = {dtype: f"i{8 * dtype.bytes}" for dtype in DTy
 
 # Metadata of a branch whose first way is taken nearly always: what the other way needs is then done there.
 _LIKELY: Final = '!0 = !{!"branch_weights", i32 1000000, i32 1}'
+# That of a store whose value nobody reads soon.
+_STREAMED: Final = "!1 = !{i32 1}"
 _SUFFIX: Final = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 
@@ -83,7 +85,7 @@ class Module:
         self.helpers: dict[str, str] = {}
 
     def text(self, functions: Iterable[str]) -> str:
-        parts = [*self.declarations.values(), "", *self.helpers.values(), *functions, _LIKELY]
+        parts = [*self.declarations.values(), "", *self.helpers.values(), *functions, _LIKELY, _STREAMED]
         return "\n".join(parts) + "\n"
 
 

@@ -1,0 +1,98 @@
+"""Where do large arrays lie? In pages of their own, of which some are kept for the next array.
+
+The system clears a page when it is first touched, which takes longer than a kernel that writes it. So pages that nobody
+looks at any more are kept, a few, and the system is told that it may have them as soon as it needs memory.
+
+Arrays begin at cache lines, and at different places of a page. Processors compare the last bits of addresses to tell
+whether a load has to wait for a store: a kernel that writes a little ahead of what it reads, on any page, is slow.
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from collections import deque
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+
+from vyre.backends.cpu.launches import address_of
+from vyre.ir.binding import Array
+
+# Shorter arrays are NumPy's.
+LARGE_BYTES: Final = 1 << 21
+_PAGE: Final = 4096
+_MOST_KEPT: Final = 8
+_LONGEST_KEPT: Final = 1 << 28
+# NumPy's own large arrays begin where a page does, and these nowhere near.
+_PLACES: Final = range(512, _PAGE, 512)
+
+
+class Memory:
+    """Gives arrays, and keeps the pages of large ones."""
+
+    def __init__(self) -> None:
+        self._kept: deque[mmap.mmap] = deque(maxlen=_MOST_KEPT)
+        self._number = count()
+
+    def empty(self, length: int, storage: np.dtype[Any]) -> Array:
+        """A large array that may hold anything; its pages are kept when neither it nor a view of it is left."""
+        pages = self._pages(_PAGE + length * storage.itemsize)
+        # Whatever is made of a view holds on to the array at the root of all, which is this one, and that to its base.
+        array: Array = np.frombuffer(pages, storage, length, self._place())
+        weakref.finalize(array.base, _keep, self._kept, pages).atexit = False
+        return array
+
+    def copy(self, array: Array) -> Array:
+        copied = self.empty(array.size, array.dtype)
+        np.copyto(copied, array)
+        return copied
+
+    def zeros(self, size: int) -> Array:
+        """Bytes that are zero."""
+        raw = np.zeros(size + _PAGE, np.uint8)
+        start = (self._place() - address_of(raw)) % _PAGE
+        return raw[start : start + size]
+
+    def forget(self) -> None:
+        """Lets go of pages that are kept."""
+        self._kept.clear()
+
+    def _place(self) -> int:
+        return _PLACES[next(self._number) % len(_PLACES)]
+
+    def _pages(self, size: int) -> mmap.mmap:
+        # The last that were kept come first. Any step of Python's may find that an array is gone, and keep its pages:
+        # so each is taken out to be looked at, and nobody goes along the queue.
+        with suppress(IndexError):
+            for _ in range(len(self._kept)):
+                pages = self._kept.pop()
+                if size <= len(pages) <= size + size // 4:
+                    return pages
+                self._kept.appendleft(pages)
+        try:
+            return _new_pages(size)
+        except OSError:
+            self.forget()
+        try:
+            return _new_pages(size)
+        except OSError as error:
+            raise MemoryError from error
+
+
+def _new_pages(size: int) -> mmap.mmap:
+    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # not every kernel has large pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
+
+
+def _keep(kept: deque[mmap.mmap], pages: mmap.mmap) -> None:
+    """Keeps pages as long as nobody needs the memory, where the system can be told so."""
+    if len(pages) <= _LONGEST_KEPT and hasattr(mmap, "MADV_FREE"):
+        with suppress(OSError):
+            pages.madvise(mmap.MADV_FREE)
+            kept.append(pages)
