@@ -26,7 +26,7 @@ from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
 # Part of what object code is kept by: counts up when other code is made of the same text.
-PIPELINE: Final = 3
+PIPELINE: Final = 4
 _LARGE_TEXT: Final = 1 << 20
 _HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
@@ -37,9 +37,16 @@ _PASSES_OF_LARGE: Final = (
     "add_instruction_combine_pass",
     "add_simplify_cfg_pass",
 )
-# For huge programs, where combining and numbering take time that grows faster than the program, and for those who ask
-# for code soon: these take less time than instruction selection then saves.
-_QUICK_PASSES: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
+# For those who ask for code soon: less than instruction selection then saves. Constants in vectors are found by
+# combining alone, and LLVM may break off, and the process with it, where only the selection finds them.
+_QUICK_PASSES: Final = (
+    "add_sroa_pass",
+    "add_sccp_pass",
+    "add_instruction_combine_pass",
+    "add_simplify_cfg_pass",
+)
+# For huge programs: combining and numbering take time that grows faster than the program.
+_PASSES_OF_HUGE: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -98,7 +105,7 @@ def _improved(module: Any, size: int, *, optimize: bool) -> Any:
         passes = builder.getModulePassManager()
     else:
         passes = llvm.create_new_module_pass_manager()
-        for name in _PASSES_OF_LARGE if optimize and size < _HUGE_TEXT else _QUICK_PASSES:
+        for name in _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES:
             getattr(passes, name)()
     passes.run(module, builder)
     return module
