@@ -22,8 +22,9 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Each worker begins with half of the tests, so that what the tests of a file share is made once.
 tests: browser
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-long: browser
 	$(BIN)/pytest -n $(WORKERS) -m 'long or not long'

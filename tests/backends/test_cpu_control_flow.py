@@ -18,6 +18,7 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.lower.plan import contains_grid_sync
+from vyre.optimizer.switches import EVERYTHING, NOTHING
 
 SETTINGS = ((4, 1), (8, 2), (16, 1), (1, 2))
 
@@ -41,7 +42,8 @@ def same_within_workgroups(seed: int) -> bool:
     meant = reference.run(program, INPUTS, grid=CONFIG.grid_override, races=True, checked=True)
     if meant.races:
         return False
-    found = backend(*SETTINGS[seed % len(SETTINGS)]).dispatch(program, INPUTS, CONFIG)
+    config = CONFIG.with_changes(optimize=EVERYTHING if seed % 3 == 0 else NOTHING)
+    found = backend(*SETTINGS[seed % len(SETTINGS)]).dispatch(program, INPUTS, config)
     assert [bytes(view) for view in found] == [bytes(meant.output_bytes(name)) for name in meant.outputs], seed
     return True
 
@@ -53,7 +55,7 @@ def same_over_the_grid(seed: int) -> bool:
         return False
     meant = routes.dispatch(ReferenceBackend(), program, INPUTS, CONFIG)
     try:
-        config = CONFIG.with_changes(optimize=seed % 4 == 0)
+        config = CONFIG.with_changes(optimize=EVERYTHING if seed % 3 == 0 else NOTHING)
         found = routes.dispatch(sharing_backend(1 + seed % 2), program, INPUTS, config, route="native")
     except UnsupportedFeature:
         return False

@@ -82,13 +82,19 @@ def test_show_prints_the_code_of_the_processor(vyre: Told) -> None:
     assert "; after grid_sync, cut 1\n" in out
 
 
+def test_show_prints_the_code_with_and_without_the_optimizer(vyre: Told) -> None:
+    source = b"program p(workgroup 1) { buffer 0 out: u32[] output; out[gid.x] = gid.x / 8 }"
+    codes = [vyre("show", "-", "--llvm", *options, stdin=source)[0] for options in ([], ["--no-optimize"])]
+    assert [" udiv " in code for code in codes] == [False, True]
+
+
 def test_optimize_writes_the_program_and_tells_what_was_done(vyre: Told) -> None:
     source = b"program p(workgroup 1) {\n buffer 0 out: u32[1] output\n let x = gid.x\n out[0] = (x + 5) - x\n}\n"
     out, _ = vyre("optimize", "-", stdin=source)
     assert out.splitlines()[-2:] == ["  out[0] = 5", "}"]
     out, _ = vyre("optimize", "-", "--explain", stdin=source)
     assert "+  out[0] = 5" in out.splitlines()
-    assert "synchronisations" in out
+    assert "rounds  1, with 1 sweep and 1 synchronisation\n" in out
     told, _ = vyre("optimize", "-", "--json", stdin=source)
     assert sum(json.loads(told)["fired"].values()) == 1
     vyre("optimize", "examples/bad/divergent_barrier.vyre", code=1)

@@ -154,6 +154,9 @@ def test_bench_runs_the_tables_of_a_checkout_or_tells_where_they_are(
     out, err = vyre_at_home("bench", "--json")
     assert json.loads(out) == {"lines": []}
     assert err == "measured\n"
+    (tmp_path / "bench" / "optimizer.py").write_text("import sys; print('optimised', *sys.argv[1:])")
+    out, _ = vyre_at_home("bench", "optimizer", "--quick", "--only", "small")
+    assert out == "optimised --quick --only small\n"
     (tmp_path / "bench" / "cpu.py").write_text("raise SystemExit(7)")
     vyre_at_home("bench", code=1)
 

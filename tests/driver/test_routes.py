@@ -18,6 +18,7 @@ from vyre.driver.outputs import OutputBuffers, deliver_outputs
 from vyre.driver.pending import Inputs
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.resident import ResidentBuffer
+from vyre.driver.sequence import Step
 from vyre.driver.timing import TimedResult
 from vyre.errors import BadInputs, DispatchFailed, Timeout, UnsupportedFeature
 from vyre.ir import parse
@@ -344,6 +345,14 @@ def test_closed_routes_are_refused_by_name() -> None:
     for options in (HOST, {"grid_sync": False}):
         with pytest.raises(UnsupportedFeature):
             routes.dispatch(ReferenceBackend(**options), chain(2), [np.zeros(4, "<u4")], config)
+    without = ReferenceBackend(grid_sync=False)
+    with without.allocate(16) as buffer:
+        for refused in (
+            lambda: without.prepare_sequence([Step(chain(2), [buffer], config=config)]),
+            lambda: routes.dispatch_resident_with_grid_sync_split_timed(without, chain(2), [buffer], config),
+        ):
+            with pytest.raises(UnsupportedFeature, match="grid barriers inside a launch"):
+                refused()
     with pytest.raises(BadInputs, match="no route 'fast'"):
         routes.dispatch(ReferenceBackend(), chain(2), [np.zeros(4, "<u4")], route="fast")  # type: ignore[arg-type]
 

@@ -227,7 +227,7 @@ def test_generated_workgroups_give_the_bytes_of_the_reference(width: int) -> Non
             continue
         compared = partial(wrong_on, on, seed % 8 == 0)
         if found := compared(case):
-            pytest.fail(told(case, seed, f"{found} ({width} lanes)", lambda c, f=compared: bool(f(c))), pytrace=False)
+            pytest.fail(told(case, f"seed {seed}: {found} ({width} lanes)", lambda c, f=compared: bool(f(c))), False)
         seen["programs"] += 1
         seen += situations(case.program)
     assert seen["programs"] >= 50

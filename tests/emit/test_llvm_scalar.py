@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from vyre.driver.config import DispatchConfig
 from vyre.emit.llvm import can_be_flat, emit_kernel
 from vyre.errors import UnsupportedFeature, VyreError
 from vyre.ir import parse
+from vyre.optimizer.switches import NOTHING
 
 FILES = sorted((Path(__file__).parent.parent / "filetests").rglob("*.vyre"))
 VECTOR = re.compile(r"<\d+ x ")
@@ -86,5 +88,14 @@ def test_filetest_in_scalar_code(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     test = load_filetest(path)
     if not is_legal(test) or not test.runs:
         return
-    monkeypatch.setitem(BACKENDS, "cpu", lambda case: run_case(case, backend(1), optimize=False))
+    monkeypatch.setitem(BACKENDS, "cpu", partial(run_case, on=backend(1), optimize=NOTHING))
     assert runs_wrong(test, "cpu") == []
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+@pytest.mark.parametrize("path", [p for p in FILES if p.stem.endswith("_found_late")], ids=lambda path: path.stem)
+def test_constants_that_are_found_late_do_not_break_llvm(
+    path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BACKENDS, "cpu", partial(run_case, on=backend(width), optimize=NOTHING))
+    assert runs_wrong(load_filetest(path), "cpu") == []

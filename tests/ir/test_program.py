@@ -52,7 +52,7 @@ def test_copies_change_one_thing() -> None:
     assert program != program.with_subgroup_size(16)
     assert len({program, program.with_name("main"), program.with_name("x")}) == 2
     assert Program.empty().stats().statements == 0
-    with pytest.raises(ValueError, match="one to three axes"):
+    with pytest.raises(BadInputs, match="one to three axes"):
         program.with_workgroup_size((1, 1, 1, 1))
 
 

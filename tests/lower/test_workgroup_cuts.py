@@ -118,7 +118,7 @@ def test_what_is_made_of_ids_and_agreed_values_is_made_again_and_not_kept() -> N
 
 def test_generated_workgroups_cut_at_their_barriers_give_the_same() -> None:
     compared = 0
-    for seed in range(700):
+    for seed in range(250):
         case = generate(seed, 12, SMALL)
         counts = {name: len(array) for name, array in case.inputs.items()}
         launch = decide_launch(case.program, counts, grid=case.grid, elements=case.elements)
@@ -129,4 +129,4 @@ def test_generated_workgroups_cut_at_their_barriers_give_the_same() -> None:
         for name, array in expected.items():
             assert found[name].tobytes() == array.tobytes(), f"seed {seed}: {name}"
         compared += 1
-    assert compared >= 30
+    assert compared >= 150

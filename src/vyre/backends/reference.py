@@ -21,7 +21,7 @@ from vyre.driver.backend import Backend, Fill, Upload
 from vyre.driver.binding import BindingPlan, binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint
-from vyre.driver.outputs import OutputBuffers, byte_view
+from vyre.driver.outputs import OutputBuffers, byte_view, stored
 from vyre.driver.pending import Inputs
 from vyre.driver.profile import EVERY_TYPE, DeviceProfile
 from vyre.driver.resident import ResidentBuffer, require_byte, require_byte_len, require_owned, require_range, staged
@@ -33,7 +33,7 @@ from vyre.ir.binding import Array
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 from vyre.ir.walk import rewrite
 from vyre.lower.plan import contains_grid_sync
 from vyre.reference import IN_ORDER, Schedule, seeded
@@ -88,7 +88,7 @@ class ReferenceBackend(Backend):
         )
 
     def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
-        return self._contains_grid_sync and contains_grid_sync(program)
+        return self._contains_grid_sync and contains_grid_sync(require_program(program))
 
     def dispatch(
         self,
@@ -202,8 +202,7 @@ class ReferenceBackend(Backend):
     ) -> memoryview:
         size = require_range(require_owned(self, buffer), offset, length)
         with trace.span("download", self.id, bytes=size):
-            data = memoryview(buffer.handle[offset : offset + size])
-            return data if into is None else into.store([data])[0]
+            return stored([buffer.handle[offset : offset + size]], into)[0]
 
     def _require_resident(self) -> None:
         if not self._has_resident:

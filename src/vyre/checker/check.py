@@ -9,6 +9,7 @@ from typing import Final
 from vyre.analyze.agreement import WORKGROUP
 from vyre.analyze.outline import Outline, outline
 from vyre.analyze.uniformity import Requirement, Step
+from vyre.arguments import require
 from vyre.checker.capabilities import Capabilities, missing_capabilities
 from vyre.checker.codes import Severity
 from vyre.checker.declarations import check_declarations
@@ -32,6 +33,8 @@ _LONGEST_SHOWN: Final = 60
 def check(program: Program, capabilities: Capabilities | None = None) -> Report:
     """Everything that is wrong with a program, and what a target with these capabilities (None: all) lacks for it."""
     require_program(program)
+    if capabilities is not None:
+        require(capabilities, Capabilities, "what a target can do", "give a vyre.checker.Capabilities(...).")
     malformed = tuple(islice(malformed_declarations(program), _MOST_LISTED))
     if malformed:
         return Report(malformed)

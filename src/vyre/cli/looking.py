@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from vyre.cli import EXIT_WRONG
-from vyre.cli.app import AsJson, Grid, Inputs, ProgramPath, ProgramPaths, parse_grid, print_diff, require_legal, spinner
+from vyre.cli.app import (
+    AsJson,
+    Grid,
+    Inputs,
+    Optimizer,
+    ProgramPath,
+    ProgramPaths,
+    parse_grid,
+    print_diff,
+    require_legal,
+    spinner,
+)
 from vyre.cli.files import as_text, print_json, read_bytes, read_inputs, read_program, require_writable
 from vyre.errors import BackendUnavailable, ParseError, VyreError
 from vyre.ir.program import Program
@@ -95,6 +106,7 @@ def show(
     asm: Annotated[bool, typer.Option("--asm", help="Print the machine code that the cpu backend runs.")] = False,
     wgsl: Annotated[bool, typer.Option("--wgsl", help="Print the WGSL that the webgpu backend compiles.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="Print PTX (no backend here writes it yet).")] = False,
+    optimized: Optimizer = True,
     wire: Annotated[str | None, typer.Option(help="Write the wire image to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +116,7 @@ def show(
 
       vyre show examples/reach.vyre --plan --elements 4096
 
-      vyre show examples/saxpy.vyre --asm
+      vyre show examples/saxpy.vyre --asm --no-optimize
     """
     from vyre.ir.wire import encode
 
@@ -121,7 +133,8 @@ def show(
         _show_plan(program, axes, elements, segments, as_json)
     elif llvm or asm or wgsl:
         require_legal(program)
-        _show_code(program, [name for name, is_on in (("llvm", llvm), ("asm", asm), ("wgsl", wgsl)) if is_on], as_json)
+        kinds = [name for name, is_on in (("llvm", llvm), ("asm", asm), ("wgsl", wgsl)) if is_on]
+        _show_code(program, kinds, optimized, as_json)
     else:
         _show_program(program, as_json)
 
@@ -144,11 +157,11 @@ def _show_program(program: Program, as_json: bool) -> None:
         print(f"{name:<13} {shown}")
 
 
-def _show_code(program: Program, kinds: list[str], as_json: bool) -> None:
+def _show_code(program: Program, kinds: list[str], optimized: bool, as_json: bool) -> None:
     from vyre.report import generated_code
 
     with spinner(f"compiling {program.name}", show=not as_json):
-        code = {kind: generated_code(program, kind) for kind in kinds}
+        code = {kind: generated_code(program, kind, optimize=optimized) for kind in kinds}
     if as_json:
         print_json(code)
     else:

@@ -14,6 +14,7 @@ from vyre.cli import EXIT_WRONG
 from vyre.cli.app import AsJson, BackendName, print_table, progress_bar
 from vyre.cli.files import print_json, read_bytes, require_writable
 from vyre.errors import BadInputs, VyreError
+from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.conform.certificate import Certificate
@@ -146,7 +147,7 @@ def conform(
 
             def progress(done: int, spent: float) -> None:
                 share = max(done / cases if cases else 0.0, spent / limit if limit else 0.0)
-                tell(share, f"{device.id}: {done} programs, all the same")
+                tell(share, f"{device.id}: {counted(done, 'program')}, all the same")
 
             made = certify(device, first_seed=first_seed, cases=cases, seconds=limit, progress=progress)
     Path(path).write_bytes(write_certificate(made))
@@ -166,7 +167,8 @@ def conform(
 def _tell_certificate(made: Certificate, path: str, files: list[str]) -> None:
     rows = [(f"{count:,}", way) for way, count in made.ways.items()]
     rows += [(f"{count:,}", f"refused: {what}") for what, count in made.refused.items()]
-    print(f"{made.backend} {made.version} on {made.device}: {made.cases:,} programs from seed {made.first_seed}\n")
+    compared = f"{counted(made.cases, 'program')} from seed {made.first_seed}"
+    print(f"{made.backend} {made.version} on {made.device}: {compared}\n")
     print_table(("runs", "way"), rows)
     print(f"\nfloats     {made.float_policy}\nprograms   {made.programs}\nresults    {made.results}")
     for failure, file in zip(made.failures, files, strict=True):
@@ -183,7 +185,11 @@ def _tell_verified(path: str, given: Certificate, wrong: list[str], as_json: boo
     if as_json:
         print_json({"certificate": path, "cases": given.cases, "holds": not wrong, "wrong": wrong})
     else:
-        print("\n".join(wrong) if wrong else f"{path} holds: {given.cases:,} programs gave the same results again")
+        print(
+            "\n".join(wrong)
+            if wrong
+            else f"{path} holds: {counted(given.cases, 'program')} gave the same results again"
+        )
     if wrong:
         raise typer.Exit(EXIT_WRONG)
 
@@ -206,7 +212,10 @@ def _conform_files(device: Backend, paths: list[str], as_json: bool) -> None:
     if as_json:
         print_json(found)
     for one in [] if as_json else found:
-        told = "; ".join(f"{way}: {what}" for way, what in one["wrong"].items()) or f"the same in {one['ways']} ways"
+        told = (
+            "; ".join(f"{way}: {what}" for way, what in one["wrong"].items())
+            or f"the same in {counted(one['ways'], 'way')}"
+        )
         print(f"{one['file']}:{one['line']}: {told}")
     if any(one["wrong"] for one in found):
         raise typer.Exit(EXIT_WRONG)
@@ -217,13 +226,16 @@ class Bench(StrEnum):
 
     CPU = "cpu"
     WEBGPU = "webgpu"
+    OPTIMIZER = "optimizer"
     FOUNDATION = "foundation"
 
 
 def bench(
     which: Annotated[Bench, typer.Argument(help="What to measure.")] = Bench.CPU,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu only).")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Only this row, as often as you like (cpu only).")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu and optimizer).")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this row or part, as often as you like (cpu and optimizer).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure vyre beside its peers: the tables of the repository.
@@ -236,8 +248,8 @@ def bench(
     """
     script = _bench_script(which)
     options = [*(["--quick"] if quick else []), *(["--only", *only] if only else [])]
-    if options and which is not Bench.CPU:
-        raise typer.BadParameter(f"only the cpu bench has {options[0]}.", param_hint=options[0])
+    if options and which not in (Bench.CPU, Bench.OPTIMIZER):
+        raise typer.BadParameter(f"the {which.value} bench has no {options[0]}.", param_hint=options[0])
     command = [sys.executable, str(script), *options]
     done = subprocess.run(command, stdout=sys.stderr if as_json else None, check=False)
     if as_json and done.returncode == 0:
@@ -295,7 +307,7 @@ def cache(
         facts["removed"] = removed
     if stats.errors:
         raise BadInputs(
-            f"{stats.errors} entries of the cache in {disk.directory} could not be removed.",
+            f"{counted(stats.errors, 'entry', 'entries')} of the cache in {disk.directory} could not be removed.",
             "check the permissions of the directory, or set VYRE_CACHE_DIR to another one.",
         )
     if as_json:

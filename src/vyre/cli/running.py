@@ -21,6 +21,7 @@ from vyre.ir.places import describe
 from vyre.ir.program import Program
 from vyre.lower.plan import contains_grid_sync
 from vyre.reference import Schedule
+from vyre.words import counted
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ def interpret(
     )
     facts = {"backend": "reference", "steps": result.steps, "seconds": round(time.perf_counter() - start, 6)}
     missed = [
-        f"{_where(program, miss.place)}: {miss.count:,} accesses of '{miss.buffer}' out of bounds"
+        f"{_where(program, miss.place)}: {counted(miss.count, 'access', 'accesses')} of '{miss.buffer}' out of bounds"
         for miss in result.out_of_bounds
     ]
     return Told(program, result.outputs, facts, (*map(str, result.races), *missed), bool(result.races))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vyre.arguments import require_whole
 from vyre.conform.case import MAILBOX, Case
 from vyre.conform.discipline import (
     COMMUTING,
@@ -53,6 +54,7 @@ _NAMES = {
 
 def generate(seed: int, size: int = 40, profile: Profile = EVERYTHING) -> Case:
     """The case of a seed, of about ``size`` statements."""
+    seed, size = require_whole(seed, "the seed"), require_whole(size, "the size")
     random = Random(f"{seed}/{size}")
     wanted = features_for(profile, seed)
     situation = situation_for(profile, seed)

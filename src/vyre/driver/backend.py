@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
+from vyre.arguments import listed
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DispatchConfig
 from vyre.driver.outputs import Buffer, OutputBuffers
@@ -151,7 +152,7 @@ class Backend(ABC):
         """Several buffers, or none: if one fails, the earlier ones are freed, and a failing free is told too."""
         buffers: list[ResidentBuffer] = []
         try:
-            buffers.extend(map(self.allocate, byte_lens))
+            buffers.extend(map(self.allocate, listed(byte_lens, "what is to be allocated")))
         except BaseException as error:
             free_all(self, buffers, error)
             raise
@@ -163,7 +164,7 @@ class Backend(ABC):
 
     def owns(self, buffer: ResidentBuffer) -> bool:
         """Whether the buffer is this backend's; a wrapper's are those of what it wraps."""
-        return buffer.owner is self
+        return isinstance(buffer, ResidentBuffer) and buffer.owner is self
 
     def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
         """Copies host bytes into the buffer from a byte offset on."""

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 from numpy import ndarray
 
+from vyre.arguments import require
 from vyre.checker import check
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
 from vyre.driver.improved import Improved, improved
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
 from vyre.driver.profile import DeviceProfile, require_supported
@@ -31,6 +32,7 @@ from vyre.ir.limits import MAX_ELEMENTS
 from vyre.ir.program import Program, require_program
 from vyre.optimizer.switches import Optimization
 from vyre.semantics.types import DType
+from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -144,11 +146,16 @@ class Binder:
         is in memory is read, unless the device will do that: the plan is then for an empty one.
         """
         profile = profile or backend.accepts
-        for resource in resources:
-            require_owned(backend, resource)
+        try:
+            for resource in resources:
+                require_owned(backend, resource)
+            geometry = None if config is DEFAULT_CONFIG else _geometry(config)
+        except (TypeError, AttributeError):
+            _require_buffers(resources)
+            require_config(config)
+            raise
         # Buffers of the same lengths have passed what follows before, but for being the same one twice.
         lengths = tuple([resource.byte_len for resource in resources])
-        geometry = None if config is DEFAULT_CONFIG else _geometry(config)
         key = None if self._indirect else (lengths, geometry)
         known = self._resident_plans.get(key)
         if known is not None and known.profile is profile:
@@ -170,10 +177,12 @@ class Binder:
         profile: DeviceProfile,
         reads_grid: bool,
     ) -> BindingPlan:
+        _require_buffers(resources)
         if len(resources) != len(self.host):
             names = ", ".join(decl.name for decl in self.host)
             raise BadInputs(
-                f"'{self.program.name}' has {len(self.host)} host buffers ({names}) and was given {len(resources)}.",
+                f"'{self.program.name}' has {counted(len(self.host), 'host buffer')} ({names}) and was given "
+                f"{len(resources)}.",
                 "give one resident buffer for each of them, in the order of their bindings.",
             )
         counts = {
@@ -201,9 +210,12 @@ class Binder:
 
     def inputs_in_place(self, memory: Sequence[Array]) -> Sequence[Array]:
         """The inputs by slot, of flat arrays in binding order that a run may change; BadInputs if they are not such."""
+        if type(memory) is not list:
+            require(memory, Sequence, "the memory of a run in place", "give a list of NumPy arrays.")
         if len(memory) != len(self.host):
             raise BadInputs(
-                f"'{self.program.name}' has {len(self.host)} host buffers and was given {len(memory)} arrays.",
+                f"'{self.program.name}' has {counted(len(self.host), 'host buffer')} and was given "
+                f"{counted(len(memory), 'array')}.",
                 "give one array for each of them, in the order of their bindings.",
             )
         inputs = memory if self._taken is None else [memory[place] for place in self._taken]
@@ -231,7 +243,11 @@ class Binder:
         grid: tuple[int, ...] | None = None,
     ) -> BindingPlan:
         """The plan for inputs of these element counts, by slot; ``grid`` overrides what the config says."""
-        key = counts, grid, _geometry(config)
+        try:
+            key = counts, grid, _geometry(config)
+        except AttributeError:
+            require_config(config)
+            raise
         plan = self._plans.get(key)
         if plan is None or (plan.profile is not profile and plan.profile != profile):
             if len(self._plans) >= _MOST_PLANS:
@@ -282,6 +298,10 @@ def binder_of(program: Program) -> Binder:
         check(program).raise_if_invalid()
         binder = kept["_binder"] = Binder(program)
     return binder
+
+
+def _require_buffers(resources: object) -> None:
+    require(resources, Sequence, "what a program works on", "give a list of resident buffers, in binding order.")
 
 
 def _is_flat(decl: BufferDecl, data: object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from vyre.arguments import require
 from vyre.errors import BadInputs, InvalidProgram
 from vyre.optimizer.switches import AS_IT_IS, EVERYTHING, Optimization
 
@@ -121,3 +122,9 @@ def _axes(name: str, value: Any, least: int) -> tuple[int, ...]:
 
 
 DEFAULT_CONFIG: Final = DispatchConfig()
+
+
+def require_config(config: object) -> None:
+    """Refuses what is no config, and not the lack of one."""
+    if config is not None:
+        require(config, DispatchConfig, "the config", "give a vyre.DispatchConfig(...), or leave it out.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from vyre.arguments import listed, require, require_whole
 from vyre.driver import telemetry
 from vyre.errors import BadInputs
 
@@ -33,14 +34,14 @@ class OutputBuffers(Sequence[memoryview]):
     __slots__ = ("_counts", "_results", "_slots")
 
     def __init__(self, slots: Iterable[Buffer] = ()) -> None:
-        self._slots = [_writable(number, slot) for number, slot in enumerate(slots)]
+        self._slots = [_writable(number, slot) for number, slot in enumerate(listed(slots, "the slots"))]
         self._results = list(self._slots)
         self._counts = 0, 0, 0
 
     @classmethod
     def with_sizes(cls, sizes: Iterable[int]) -> OutputBuffers:
         """Slots with room for that many bytes each."""
-        return cls(bytearray(size) for size in sizes)
+        return cls(bytearray(require_whole(size, "the size of a slot")) for size in listed(sizes, "the sizes"))
 
     def __len__(self) -> int:
         return len(self._results)
@@ -69,7 +70,12 @@ class OutputBuffers(Sequence[memoryview]):
         slots = self._slots
         reused = moved = appended = 0
         stored: list[memoryview] = []
-        for number, data in enumerate(list(map(byte_view, results))):
+        try:
+            views = list(map(byte_view, results))
+        except TypeError:
+            listed(results, "what is to be stored")
+            raise
+        for number, data in enumerate(views):
             size = len(data)
             if number < len(slots) and len(slots[number]) >= size:
                 part = slots[number][:size]
@@ -108,9 +114,26 @@ def byte_view(data: Buffer) -> memoryview:
 
 def deliver_outputs(results: Sequence[Buffer], into: OutputBuffers | None, input_bytes: int) -> list[memoryview]:
     """What every dispatch ends with: the results as views, in the caller's slots if there are any, and counted."""
-    views = [byte_view(result) for result in results] if into is None else into.store(results)
+    # Not a call of stored, which would cost as much again.
+    try:
+        views = [byte_view(result) for result in results] if into is None else into.store(results)
+    except AttributeError:
+        require_slots(into)
+        raise
     telemetry.count_launch(input_bytes, views)
     return views
+
+
+def stored(results: Sequence[Buffer], into: OutputBuffers | None) -> list[memoryview]:
+    """The results as views, in the caller's slots if there are any."""
+    require_slots(into)
+    return [byte_view(result) for result in results] if into is None else into.store(results)
+
+
+def require_slots(into: object) -> None:
+    """Refuses what has no slots to be written to."""
+    if into is not None:
+        require(into, OutputBuffers, "into", "give vyre.OutputBuffers(), which may be given memory, or leave it out.")
 
 
 def _owned(data: memoryview) -> memoryview:
@@ -118,7 +141,12 @@ def _owned(data: memoryview) -> memoryview:
 
 
 def _writable(number: int, slot: Buffer) -> memoryview:
-    view = memoryview(slot)
+    try:
+        view = memoryview(slot)
+    except TypeError:
+        raise BadInputs(
+            f"output slot {number} is a {type(slot).__name__}.", "give memory: a bytearray, or a NumPy array."
+        ) from None
     if view.readonly or not view.c_contiguous:
         raise BadInputs(
             f"output slot {number} is {'read-only' if view.readonly else 'not contiguous'}.",

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
 
+from vyre.arguments import require
 from vyre.driver.outputs import OutputBuffers, byte_view
 from vyre.errors import Timeout
 
@@ -31,6 +33,8 @@ class PendingDispatch:
 
     def result(self, timeout_s: float | None = None) -> list[memoryview]:
         """Waits for the outputs; the dispatch goes on if the time is over first."""
+        if timeout_s is not None:
+            require(timeout_s, Real, "timeout_s", "give a number of seconds, or leave it out.")
         try:
             return self._future.result(timeout_s)
         except FutureTimeout:
@@ -41,6 +45,7 @@ class PendingDispatch:
 
     def result_into(self, into: OutputBuffers, timeout_s: float | None = None) -> list[memoryview]:
         """Waits for the outputs and puts them into the caller's slots."""
+        require(into, OutputBuffers, "into", "give vyre.OutputBuffers().")
         return into.store(self.result(timeout_s))
 
     def __await__(self) -> Generator[Any, None, list[memoryview]]:

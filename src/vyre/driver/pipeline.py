@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vyre.arguments import listed
 from vyre.driver.binding import binder_of
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
 from vyre.driver.improved import Improved
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
 from vyre.driver.timing import TimedResult
 from vyre.errors import BadInputs
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 from vyre.lower.plan import contains_grid_sync
+from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 def pipeline_key(backend: Backend, program: Program, config: DispatchConfig) -> bytes:
     """What compiled code is cached by: the exact program, the config that shapes code, the backend and the device."""
-    parts = (program.fingerprint(), config.code_generation, backend.id, backend.version, backend.capabilities.device)
+    require_config(config)
+    exact, device = require_program(program).fingerprint(), backend.capabilities.device
+    parts = (exact, config.code_generation, backend.id, backend.version, device)
     return blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
 
 
@@ -41,6 +45,7 @@ class CompiledPipeline:
         self.program = program
         self.config = config or DEFAULT_CONFIG
         binder_of(program)
+        require_config(config)
         self.is_routed = contains_grid_sync(program)
         # The routes bring the lowering with them, which only such programs need.
         if self.is_routed:
@@ -88,7 +93,8 @@ class CompiledPipeline:
         into: Sequence[OutputBuffers] | None = None,
     ) -> list[list[memoryview]]:
         """Runs the program on each of several inputs, in order."""
-        batch = list(batch)
+        batch = listed(batch, "the batch")
+        into = None if into is None else listed(into, "into")
         if into is not None and len(into) != len(batch):
             raise BadInputs(
                 f"a batch of {len(batch)} was given {len(into)} OutputBuffers.", "give one for each, or none."
@@ -104,7 +110,7 @@ class CompiledPipeline:
             f"{program.name} on {self.backend.id} {self.backend.version}",
             f"  optimizer: {'not used' if report is None else report.line}",
             f"  workgroup {self.config.workgroup_override or program.workgroup_size}, "
-            f"{stats.statements} statements, {stats.grid_syncs} grid barriers",
+            f"{counted(stats.statements, 'statement')}, {counted(stats.grid_syncs, 'grid barrier')}",
             f"  route: {self._explain_route(inputs)}",
             f"  key: {self.key.hex()}",
         ]
@@ -125,7 +131,12 @@ class CompiledPipeline:
     def _call_config(self, config: DispatchConfig | None) -> DispatchConfig:
         if config is None or config is self.config:
             return self.config
-        if config.code_generation != self.config.code_generation:
+        try:
+            is_other_code = config.code_generation != self.config.code_generation
+        except AttributeError:
+            require_config(config)
+            raise
+        if is_other_code:
             raise BadInputs(
                 "the call's config would change the compiled code "
                 "(workgroup_override, ulp_budget, cooperative or optimize differ).",

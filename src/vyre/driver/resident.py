@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from vyre.arguments import listed, require_whole
 from vyre.driver import telemetry
-from vyre.driver.outputs import Buffer, OutputBuffers, byte_view
+from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, stored
 from vyre.errors import BadInputs, report_cleanup
 
 if TYPE_CHECKING:
@@ -76,15 +76,6 @@ def require_owned(backend: Backend, buffer: object) -> ResidentBuffer:
     return buffer
 
 
-def require_whole(value: object, what: str) -> int:
-    """A whole number of any type that has them."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise BadInputs(f"{what} is a {type(value).__name__}, not a whole number.", "give a whole number.")
-    return index(value)
-
-
 def require_range(buffer: ResidentBuffer, offset: int, length: int | None) -> int:
     """The length of a range, if it lies in the buffer."""
     require_whole(offset, "the offset")
@@ -113,11 +104,17 @@ def staged(
     backend: Backend, uploads: Iterable[Upload], fills: Iterable[Fill]
 ) -> tuple[list[tuple[ResidentBuffer, int, memoryview]], list[tuple[ResidentBuffer, int, int, int]]]:
     """Uploads and fills in one form, with their lengths decided: all are possible before the first is done."""
-    filling = [
-        (buffer, offset, require_range(require_owned(backend, buffer), offset, length), require_byte(value))
-        for buffer, offset, length, value in fills
-    ]
-    views = [(require_owned(backend, buffer), offset, byte_view(data)) for buffer, offset, data in uploads]
+    try:
+        filling = [
+            (buffer, offset, require_range(require_owned(backend, buffer), offset, length), require_byte(value))
+            for buffer, offset, length, value in fills
+        ]
+        views = [(require_owned(backend, buffer), offset, byte_view(data)) for buffer, offset, data in uploads]
+    except (TypeError, ValueError) as error:
+        raise BadInputs(
+            f"the uploads or the fills are no lists of tuples: {error}.",
+            "give uploads as [(buffer, offset, data), ...] and fills as [(buffer, offset, length, byte), ...].",
+        ) from error
     for buffer, offset, view in views:
         require_range(buffer, offset, len(view))
     return views, filling
@@ -126,7 +123,7 @@ def staged(
 def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:
     """The ranges in one form; lengths are decided, and each range lies in its buffer."""
     decided = []
-    for asked in ranges:
+    for asked in listed(ranges, "what is to be read"):
         match asked:
             case ReadRange():
                 wanted = asked
@@ -168,7 +165,7 @@ def download_each_once(
         start, data = read[id(wanted.buffer)]
         answer = data[wanted.offset - start :][: wanted.length]
         results.append(answer.toreadonly() if shared[id(wanted.buffer)] > 1 else answer)
-    return results if into is None else into.store(results)
+    return stored(results, into)
 
 
 def free_all(backend: Backend, buffers: Iterable[ResidentBuffer], error: BaseException | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from vyre.driver import telemetry
 from vyre.driver.binding import BindingPlan, BufferBinding, binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.fixpoint import Passes, run_to_fixpoint
-from vyre.driver.outputs import Buffer, OutputBuffers
+from vyre.driver.outputs import Buffer, OutputBuffers, stored
 from vyre.driver.pending import Inputs
 from vyre.driver.profile import DeviceProfile, missing_grid_point
 from vyre.driver.resident import ReadRange, ResidentBuffer, allocated
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vyre.driver.backend import Backend
 
 Route = Literal["auto", "native", "resident", "host"]
+_ONE_LAUNCH: Final = "a grid barrier in one launch"
+_ALLOW_ANOTHER: Final = "choose a backend that has it, or allow another route (route=, cooperative=)."
 
 
 def dispatch(
@@ -93,10 +95,15 @@ def choose_route(
     for name in is_open if route == "auto" else (route,):
         if is_open[name]:
             return name  # type: ignore[return-value]
-    wanted = "a grid barrier in one launch" if route in ("auto", "native") else f"the {route} route"
-    raise UnsupportedFeature(
-        missing or wanted, backend.id, "choose a backend that has it, or allow another route (route=, cooperative=)."
-    )
+    wanted = missing or (_ONE_LAUNCH if route in ("auto", "native") else f"the {route} route")
+    raise UnsupportedFeature(wanted, backend.id, _ALLOW_ANOTHER)
+
+
+def require_cut(backend: Backend, program: Program, config: DispatchConfig) -> None:
+    """Refuses to cut a program that must run in one launch."""
+    if config.cooperative == "require":
+        missing = missing_grid_point(backend.capabilities, program)
+        raise UnsupportedFeature(missing or _ONE_LAUNCH, backend.id, _ALLOW_ANOTHER)
 
 
 def dispatch_with_grid_sync_split(
@@ -139,6 +146,7 @@ def dispatch_resident_with_grid_sync_split_timed(
     config = config or DEFAULT_CONFIG
     if not contains_grid_sync(program):
         return backend.dispatch_resident(program, resources, config)
+    require_cut(backend, program, config)
     start = perf_counter_ns()
     binding = binder_of(program).bind_resident(backend, resources, config, _assisted(backend.accepts))
     plan = _planned(binding)
@@ -185,8 +193,7 @@ def _segment_config(config: DispatchConfig, plan: GridSyncPlan) -> DispatchConfi
 
 
 def _delivered(binding: BindingPlan, results: Sequence[Buffer], into: OutputBuffers | None) -> list[memoryview]:
-    views = binding.trimmed(results)
-    return views if into is None else into.store(views)
+    return stored(binding.trimmed(results), into)
 
 
 def _run_host(
@@ -232,8 +239,7 @@ def _run_resident(
         reads = [_delivered_range(slot, held[slot.name, 0]) for slot in binding.outputs]
         passes, timing, outputs = _run_on_device(backend, plan, binding, held, config, reads)
     # The caller's slots are written only when nothing can fail any more.
-    if into is not None:
-        outputs = into.store(outputs)
+    outputs = stored(outputs, into)
     wall = perf_counter_ns() - start
     return TimedResult(
         outputs, wall, timing.device_ns, timing.enqueue_ns, timing.wait_ns, passes.passes, passes.converged

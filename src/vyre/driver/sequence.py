@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from vyre.arguments import listed, require, require_whole
 from vyre.driver import telemetry
 from vyre.driver.binding import binder_of
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
 from vyre.driver.fixpoint import Passes, run_to_fixpoint, run_until
-from vyre.driver.outputs import OutputBuffers
+from vyre.driver.outputs import OutputBuffers, stored
 from vyre.driver.profile import missing_grid_point
-from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges, require_whole
+from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
 from vyre.errors import BadInputs
 from vyre.ir.program import Program
@@ -97,26 +98,23 @@ def plan_sequence(
     reads: Iterable[ReadRangeLike],
 ) -> SequencePlan:
     """The sequence in one checked form: ``prefix`` and then ``steps`` run once, before what is repeated."""
-    first = (*_listed(prefix, "prefix"), *_listed(steps, "steps"))
-    reading = tuple(read_ranges(_listed(reads, "reads")))
-    plan = SequencePlan(first, tuple(_listed(repeat, "repeat")), times, until, reading)
+    first = (*listed(prefix, "prefix"), *listed(steps, "steps"))
+    plan = SequencePlan(first, tuple(listed(repeat, "repeat")), times, until, tuple(read_ranges(reads)))
     if require_whole(times, "the number of times") < 0:
         raise BadInputs(f"a sequence cannot be repeated {times} times.", "give a count of at least 0.")
     if not plan.repeat and (until is not None or times != 1):
         raise BadInputs("times and until need something to repeat.", "give repeat=[Step(...), ...].")
     if not isinstance(until, Until | None):
         raise BadInputs(f"a {type(until).__name__} says not when to stop.", "give Unchanged(buffers) or Zero(buffer).")
+    if isinstance(until, Unchanged):
+        require(until.buffers, Sequence, "what Unchanged looks at", "give a list of resident buffers.")
     for step in (*plan.first, *plan.repeat):
         if not isinstance(step, Step):
             raise BadInputs(f"a {type(step).__name__} is no step.", "give Step(program, resources).")
         binder_of(step.program)
+        require(step.resources, Sequence, "what a step works on", "give a list of resident buffers.")
+        require_config(step.config)
     return plan
-
-
-def _listed(items: Iterable[Any], name: str) -> Iterable[Any]:
-    if not isinstance(items, Iterable):
-        raise BadInputs(f"{name} is one {type(items).__name__}.", "give a list.")
-    return items
 
 
 class PreparedSequence:
@@ -139,9 +137,7 @@ class PreparedSequence:
 
         passes = self._run_passes(run_pass) if self._repeat else Passes(0, None)
         reads = self.plan.reads
-        outputs = self.backend.download_many(reads, into=into) if reads else []
-        if not reads and into is not None:
-            into.store(outputs)
+        outputs = self.backend.download_many(reads, into=into) if reads else stored([], into)
         telemetry.count(sequence_runs=1, sequence_steps=len(self._first) + passes.passes * len(self._repeat))
         wall = perf_counter_ns() - start
         timing = Timing(wall, timing.device_ns, timing.enqueue_ns, timing.wait_ns)
@@ -167,8 +163,9 @@ def _prepare(backend: Backend, step: Step) -> tuple[Launch, Program, Sequence[Re
     if missing_grid_point(backend.capabilities, step.program) is not None:
         from functools import partial
 
-        from vyre.driver.routes import dispatch_resident_with_grid_sync_split_timed
+        from vyre.driver.routes import dispatch_resident_with_grid_sync_split_timed, require_cut
 
+        require_cut(backend, step.program, step.merged_config)
         launch = partial(dispatch_resident_with_grid_sync_split_timed, backend)
     return launch, step.program, tuple(step.resources), step.merged_config
 

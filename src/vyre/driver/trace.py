@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from vyre.arguments import require
 from vyre.errors import BadInputs
 
 _HEAD: Final = b'{"displayTimeUnit": "ns", "traceEvents": [\n'
@@ -27,6 +28,7 @@ class Tracer:
     """An open trace file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        require(path, str | os.PathLike, "the name of the trace", "give the path of a file, as a text or a Path.")
         self.path = Path(path)
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)

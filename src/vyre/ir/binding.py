@@ -13,6 +13,7 @@ from vyre.ir.buffers import BufferDecl
 from vyre.ir.limits import MAX_ELEMENTS
 from vyre.ir.program import Program
 from vyre.ir.walk import statements
+from vyre.words import counted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 GRID_BYTES = 12
@@ -30,7 +31,7 @@ def bind_inputs(program: Program, inputs: Mapping[str, Any] | Sequence[Any]) -> 
     elif isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes, bytearray, memoryview)):
         if len(inputs) != len(slots):
             raise BadInputs(
-                f"'{program.name}' takes {len(slots)} inputs ({_names(slots)}) and was given {len(inputs)}.",
+                f"'{program.name}' takes {counted(len(slots), 'input')} ({_names(slots)}) and was given {len(inputs)}.",
                 "give one input for each of them, in this order.",
             )
         given = {decl.name: data for decl, data in zip(slots, inputs, strict=True)}

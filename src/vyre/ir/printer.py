@@ -16,7 +16,7 @@ from vyre.ir.forms import AXES, EXPRESSION_FORMS, ID_WORDS, STATEMENT_FORMS, For
 from vyre.ir.limits import MAX_EXPRESSIONS, MAX_NESTING, MAX_STATEMENTS
 from vyre.ir.literals import write_bytes, write_literal, write_string
 from vyre.ir.names import WORD
-from vyre.ir.program import DEFAULT_SUBGROUP_SIZE, Program
+from vyre.ir.program import DEFAULT_SUBGROUP_SIZE, Program, require_program
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
@@ -49,7 +49,7 @@ class _Branches(NamedTuple):
 
 def print_program(program: Program) -> str:
     """The program as text, without a line end after the last line."""
-    if not program.stats().complete:
+    if not require_program(program).stats().complete:
         raise _too_large()
     lines = [_header(program), *_declarations(program.buffers)]
     if program.buffers and program.entry:

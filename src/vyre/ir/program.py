@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from vyre.arguments import listed
 from vyre.errors import BadInputs
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
@@ -18,6 +19,7 @@ from vyre.ir.limits import MAX_EXPRESSIONS, MAX_STATEMENTS
 from vyre.ir.places import SourceMap
 from vyre.ir.walk import BODIES, OPERANDS
 from vyre.semantics.types import DType
+from vyre.words import counted
 
 DEFAULT_SUBGROUP_SIZE = 32
 _BATCH = 1 << 16
@@ -103,7 +105,7 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         subgroup_size: int = DEFAULT_SUBGROUP_SIZE,
     ) -> Program:
         """A program whose entry is exactly these statements."""
-        return cls(name, tuple(buffers), _three(workgroup_size), tuple(entry), subgroup_size)
+        return cls(name, _buffers(buffers), _three(workgroup_size), _entry(entry), subgroup_size)
 
     @classmethod
     def wrapped(
@@ -117,7 +119,7 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         subgroup_size: int = DEFAULT_SUBGROUP_SIZE,
     ) -> Program:
         """A program whose entry is one root region around these statements."""
-        root = n.Region(generator, None, tuple(entry))
+        root = n.Region(generator, None, _entry(entry))
         return cls.new(buffers, workgroup_size, (root,), name=name, subgroup_size=subgroup_size)
 
     @classmethod
@@ -129,10 +131,10 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         return msgspec.structs.replace(self, **changes)
 
     def with_entry(self, entry: Iterable[n.Stmt]) -> Program:
-        return self._with(entry=tuple(entry), source=None)
+        return self._with(entry=_entry(entry), source=None)
 
     def with_buffers(self, buffers: Iterable[BufferDecl]) -> Program:
-        return self._with(buffers=tuple(buffers), source=None)
+        return self._with(buffers=_buffers(buffers), source=None)
 
     def with_workgroup_size(self, workgroup_size: int | Iterable[int]) -> Program:
         return self._with(workgroup_size=_three(workgroup_size))
@@ -206,7 +208,8 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         return print_program(self)
 
     def __repr__(self) -> str:
-        return f"<Program {self.name}: {len(self.buffers)} buffers, {len(self.entry)} top-level statements>"
+        buffers, statements = counted(len(self.buffers), "buffer"), counted(len(self.entry), "top-level statement")
+        return f"<Program {self.name}: {buffers}, {statements}>"
 
     def _repr_html_(self) -> str:
         from vyre.ir.html import program_html
@@ -224,10 +227,18 @@ def require_program(item: object) -> Program:
     return item
 
 
+def _buffers(buffers: Iterable[BufferDecl]) -> tuple[BufferDecl, ...]:
+    return tuple(listed(buffers, "what a program declares"))
+
+
+def _entry(entry: Iterable[n.Stmt]) -> n.Body:
+    return tuple(listed(entry, "the entry"))
+
+
 def _three(size: int | Iterable[int]) -> tuple[int, int, int]:
-    axes = (size,) if isinstance(size, int) else tuple(size)
+    axes = (size,) if isinstance(size, int) else tuple(listed(size, "the workgroup size"))
     if not 1 <= len(axes) <= 3:
-        raise ValueError(f"a workgroup has one to three axes, not {len(axes)}. Fix: give (x,), (x, y) or (x, y, z).")
+        raise BadInputs(f"a workgroup has one to three axes, not {len(axes)}.", "give (x,), (x, y) or (x, y, z).")
     x, y, z = (*axes, 1, 1)[:3]
     return x, y, z
 

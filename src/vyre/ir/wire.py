@@ -18,6 +18,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from vyre.arguments import require
 from vyre.errors import InvalidProgram, WireError
 from vyre.ir import nodes as n
 from vyre.ir.buffers import BufferDecl
@@ -30,7 +31,7 @@ from vyre.ir.limits import (
     MAX_STATEMENTS,
     MAX_WIRE_BYTES,
 )
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 from vyre.ir.walk import BODY_FIELDS, EXPRESSION_FIELDS, bodies, operands, postorder, statements, too_many_expressions
 
 MAGIC: Final = b"VYRE"
@@ -180,12 +181,13 @@ def program_bytes(program: Program) -> bytes:
 
 def encode(program: Program) -> bytes:
     """The wire image of a program."""
-    body = program_bytes(program)
+    body = program_bytes(require_program(program))
     return MAGIC + VERSION.to_bytes(2, "little") + blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
 def decode(data: bytes | bytearray | memoryview) -> Program:
     """The program that these bytes encode; WireError for any other bytes."""
+    require(data, (bytes, bytearray, memoryview), "what is to be decoded", "give the bytes that vyre.ir.encode gave.")
     body_bytes = _checked_body(bytes(data))
     try:
         body = msgspec.msgpack.decode(body_bytes, type=_Body)

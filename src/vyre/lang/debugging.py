@@ -21,6 +21,7 @@ from vyre.lang.arrays import DeviceArray
 from vyre.lang.backends import shared_backend
 from vyre.lang.explain import explain
 from vyre.reference import OutOfBounds, Race
+from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.lang.kernel import Launch
@@ -53,7 +54,7 @@ class DebugReport(msgspec.Struct, frozen=True, eq=False):
         parts += [self._miss(miss) for miss in self.out_of_bounds]
         if self.order_dependent:
             parts.append(f"order: the result of '{self.program.name}' depends on the order of its invocations")
-        return "\n\n".join(parts) or f"'{self.program.name}' is clean under {self.schedules} schedules"
+        return "\n\n".join(parts) or f"'{self.program.name}' is clean under {counted(self.schedules, 'schedule')}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -68,7 +69,7 @@ class DebugReport(msgspec.Struct, frozen=True, eq=False):
         return self._shown(first.place, "race", first.kind.value, message, fix)
 
     def _miss(self, miss: OutOfBounds) -> str:
-        message = f"{miss.count} accesses are outside '{miss.buffer}'"
+        message = f"{counted(miss.count, 'access is', 'accesses are')} outside '{miss.buffer}'"
         return self._shown(miss.place, "bounds", miss.buffer, message, "guard the access, if they are not meant to be.")
 
     def _shown(self, place: Place, severity: str, code: str, message: str, fix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vyre.lower.plan import DONE, GridSyncPlan
+from vyre.words import counted
 
 
 def describe_plan(plan: GridSyncPlan) -> str:
@@ -15,13 +16,13 @@ def describe_plan(plan: GridSyncPlan) -> str:
 def _lines(plan: GridSyncPlan) -> Iterator[str]:
     x, y, z = plan.launch.grid
     kind = "straight: each segment is followed by the next" if plan.straight else "driven by its control word"
-    yield f"plan of {plan.source.name}: {len(plan.segments)} segments, {kind}"
-    yield f"  grid {x} x {y} x {z}, {plan.launch.invocations:,} invocations"
+    yield f"plan of {plan.source.name}: {counted(len(plan.segments), 'segment')}, {kind}"
+    yield f"  grid {x} x {y} x {z}, {counted(plan.launch.invocations, 'invocation')}"
     yield ""
     yield "segments"
     for order, segment in enumerate(plan.segments):
-        statements = segment.program.stats().statements
-        yield f"  [{order}] {segment.label}: {statements} statements"
+        statements = counted(segment.program.stats().statements, "statement")
+        yield f"  [{order}] {segment.label}: {statements}"
         if segment.before is not None:
             yield "   |    a copy runs before it"
         if segment.resumes is not None:

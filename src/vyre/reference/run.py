@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from vyre.arguments import require_whole
 from vyre.errors import DispatchFailed
 from vyre.ir.binding import Array, bind_inputs, indirect_grid
 from vyre.ir.buffers import Role
@@ -128,6 +129,7 @@ def explore(
     failure is raised.
     """
     program = _prepared(program, checked)
+    schedules = require_whole(schedules, "the number of schedules")
     plans = (IN_ORDER, REVERSED, *map(seeded, range(max(0, schedules - 2))))[: max(1, schedules)]
     codes = {switches: _code(program, switches, races) for switches in dict.fromkeys(plan.switches for plan in plans)}
     runs = []

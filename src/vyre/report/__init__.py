@@ -26,6 +26,7 @@ from vyre.ir.program import Program
 from vyre.lower.plan import GridSyncPlan, contains_grid_sync, plan_grid_sync
 from vyre.optimizer.report import Report as Optimised
 from vyre.report.page import page
+from vyre.words import counted
 
 __all__ = ["Code", "Report", "Run", "generated_code", "make_report", "page", "plan_for"]
 
@@ -88,7 +89,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "segments": len(self.plan.segments) if self.plan else 0,
             "carried_bytes": sum(one.bytes * one.copies for one in self.plan.state) if self.plan else 0,
             "optimiser": self.optimisation.line if self.optimisation else self.optimiser_problem,
-            "code": {one.kind: one.problem or f"{one.text.count(chr(10))} lines" for one in self.code},
+            "code": {one.kind: one.problem or counted(one.text.count("\n"), "line") for one in self.code},
             "runs": [msgspec.to_builtins(run) for run in self.runs],
             "zeros": list(self.zeros),
         }
@@ -143,10 +144,10 @@ def plan_for(program: Program, grid: tuple[int, ...] | None, elements: int) -> G
     return plan_grid_sync(program, decide_launch(program, sizes, grid=grid))
 
 
-def generated_code(program: Program, kind: Literal["llvm", "asm", "wgsl"] | str) -> str:
-    """The code that a backend compiles for a program."""
+def generated_code(program: Program, kind: Literal["llvm", "asm", "wgsl"] | str, *, optimize: bool = True) -> str:
+    """The code that a backend compiles for a program, optimised or as it is."""
     with backend(_BACKEND_OF[kind]) as device:
-        text: str = getattr(device.compile(program), kind)()
+        text: str = getattr(device.compile(program, DispatchConfig(optimize=optimize)), kind)()
     return text
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from vyre.ir.program import Program
 from vyre.optimizer.report import Report
+from vyre.words import counted
 
 # Comparing takes time that grows with the square of what is compared.
 _MOST_LINES: Final = 4_000
@@ -36,7 +37,8 @@ def _lines(before: Program, after: Program, report: Report) -> Iterator[str]:
     yield from difference(before, after) or ["nothing to change"]
     yield ""
     yield f"rows    {report.rows_before} before, {report.rows_after} that are needed after"
-    yield f"rounds  {report.rounds}, with {report.sweeps} sweeps and {report.synchronisations} synchronisations"
+    waits = counted(report.synchronisations, "synchronisation")
+    yield f"rounds  {report.rounds}, with {counted(report.sweeps, 'sweep')} and {waits}"
     if report.fired:
         yield "rules"
         for name, count in rules_fired(report):

@@ -11,6 +11,7 @@ from html import escape
 from typing import Final
 
 from vyre.lower.plan import DONE, GridSyncPlan
+from vyre.words import counted
 
 MOST_SEGMENTS: Final = 40
 _WIDTH, _HEIGHT, _GAP, _LANE, _MARGIN, _INSET = 300, 58, 42, 18, 10, 50
@@ -46,7 +47,7 @@ def draw(plan: GridSyncPlan) -> str:
     parts += [_around(left, edge, lane, to_left=False, inset=_INSET * (edge[1] == end)) for edge, lane in ahead.items()]
     parts += [_box(plan, left, order) for order in range(shown)]
     rest = len(plan.segments) - shown
-    parts.append(_end(left, end, f"{rest} more segments, then the end" if rest else "end"))
+    parts.append(_end(left, end, f"{counted(rest, 'more segment')}, then the end" if rest else "end"))
     return "".join((*parts, "</svg>"))
 
 
@@ -89,7 +90,7 @@ def _box(plan: GridSyncPlan, left: int, order: int) -> str:
     segment = plan.segments[order]
     count, names = carried_into(plan, order)
     statements = segment.program.stats().statements
-    facts = f"{statements} statement{'s' if statements != 1 else ''}"
+    facts = counted(statements, "statement")
     if count:
         facts += f", takes {count:,} bytes: {names}"
     if segment.resumes is not None:

@@ -11,6 +11,7 @@ from vyre.checker import render_diagnostic
 from vyre.ir.html import STYLE, highlighted
 from vyre.report.explanation import difference, rules_fired
 from vyre.report.graph import draw
+from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.checker.diagnostics import Diagnostic
@@ -56,7 +57,7 @@ def _facts(report: Report) -> str:
     program = report.program
     size = " x ".join(map(str, program.workgroup_size))
     facts = [("workgroup", size), ("buffers", str(len(program.buffers)))]
-    facts.append(("check", "legal" if report.is_legal else _counted(len(report.checked.errors), "error")))
+    facts.append(("check", "legal" if report.is_legal else counted(len(report.checked.errors), "error")))
     if report.plan is not None:
         carried = sum(one.bytes * one.copies for one in report.plan.state)
         facts += [("segments", str(len(report.plan.segments))), ("carried", f"{carried:,} bytes")]
@@ -126,9 +127,9 @@ def _segments(report: Report) -> str:
     x, y, z = plan.launch.grid
     kind = "each segment is followed by the next" if plan.straight else "a control word says which segment is next"
     many = (
-        f"{_counted(len(plan.segments), 'segment')}, {kind}" if len(plan.segments) > 1 else "one launch: nothing to cut"
+        f"{counted(len(plan.segments), 'segment')}, {kind}" if len(plan.segments) > 1 else "one launch: nothing to cut"
     )
-    note = f"{many}; a grid of {x} x {y} x {z} workgroups, {plan.launch.invocations:,} invocations"
+    note = f"{many}; a grid of {x} x {y} x {z} workgroups, {counted(plan.launch.invocations, 'invocation')}"
     rows = [
         (f"{one.bytes * one.copies:,}", f"per {one.scope}", f"{one.what}{' (two copies)' if one.copies == 2 else ''}")
         for one in plan.state
@@ -142,7 +143,7 @@ def _segments(report: Report) -> str:
 def _code(code: Code) -> str:
     if code.problem:
         return f"<h3>{escape(code.title)}</h3>{_problem(code.problem)}"
-    lines = f"{code.text.count(chr(10)) + 1:,} lines"
+    lines = counted(code.text.count("\n") + 1, "line")
     return (
         f'<details id="code-{code.kind}"><summary>{escape(code.title)} <small>{lines}</small></summary>'
         f"<pre>{escape(_cut(code.text))}</pre></details>"
@@ -189,10 +190,6 @@ def _problem(text: str) -> str:
 
 def _not_legal() -> str:
     return '<p class="problem">The program is not legal, so there is nothing to show here.</p>'
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _cut(text: str) -> str:

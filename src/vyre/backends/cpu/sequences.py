@@ -20,7 +20,7 @@ from vyre.backends.cpu.tables import Edit, Nodes, Table, Watch, own
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import binder_of
 from vyre.driver.fixpoint import Passes, count_passes
-from vyre.driver.outputs import OutputBuffers
+from vyre.driver.outputs import OutputBuffers, stored
 from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.driver.sequence import PreparedSequence, SequencePlan, SequenceResult, Step, Unchanged, Zero
 from vyre.driver.timing import Timing
@@ -63,9 +63,7 @@ class CpuSequence(PreparedSequence):
                 self._tables = [_StepTable(backend, first, 0), _StepTable(backend, repeat, len(first))]
             self._tables[0].run(1)
             passes = self._run_repeat(self._tables[1]) if plan.repeat else Passes(0, None)
-        outputs = backend.download_many(plan.reads, into=into) if plan.reads else []
-        if not plan.reads and into is not None:
-            into.store(outputs)
+        outputs = backend.download_many(plan.reads, into=into) if plan.reads else stored([], into)
         steps = len(plan.first) + passes.passes * len(plan.repeat)
         telemetry.count(sequence_runs=1, sequence_steps=steps, launches=steps)
         return SequenceResult(

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 import vyre
+from vyre.arguments import require
 from vyre.backends.webgpu import adapters
 from vyre.backends.webgpu.gpu import Gpu
 from vyre.backends.webgpu.launches import PreparedLaunch, host_reads_grid, kernel_of
@@ -65,6 +66,8 @@ class WebGpuBackend(Backend):
 
     def __init__(self, *, adapter: str | None = None) -> None:
         """``adapter`` is a part of the name of the adapter to use; the best one, if it is left out."""
+        if adapter is not None:
+            require(adapter, str, "the adapter", "give a part of its name, or leave it out.")
         self._wanted = adapter
         self._gpu: Gpu | None = None
         self._profile: DeviceProfile | None = None
@@ -184,8 +187,9 @@ class WebGpuBackend(Backend):
         self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig
     ) -> PreparedLaunch:
         """What a launch on resident buffers needs; the device reads a grid that is in memory, if the host need not."""
+        binder = binder_of(program)
         on_host = host_reads_grid(program, config)
-        plan = binder_of(program).bind_resident(self, resources, config, self.accepts, reads_grid=on_host)
+        plan = binder.bind_resident(self, resources, config, self.accepts, reads_grid=on_host)
         return self.prepared_launch(plan, None if on_host else indirect_dispatch(program))
 
     def prepared_launch(self, plan: BindingPlan, grid: n.IndirectDispatch | None = None) -> PreparedLaunch:

@@ -18,7 +18,7 @@ from vyre.backends.webgpu.adapters import AdapterFacts, facts_of, fixed_lanes
 from vyre.backends.webgpu.tools import FILL, READ_ONLY, STATE_WORDS, tool_groups
 from vyre.driver import telemetry, trace
 from vyre.driver.cache import CacheStats, MemoryCache
-from vyre.driver.outputs import OutputBuffers
+from vyre.driver.outputs import OutputBuffers, require_slots
 from vyre.emit.wgsl import ENTRY
 from vyre.errors import DeviceLost, DeviceOutOfMemory, DispatchFailed, KernelCompileFailed, Timeout
 
@@ -341,6 +341,7 @@ class Gpu:
 
     def read_into(self, encoder: Any, regions: Sequence[Region], into: OutputBuffers | None) -> Any:
         """Reads regions into the caller's slots, or into new memory."""
+        require_slots(into)
         if into is not None:
             return self.read(encoder, regions, into.store)
         return self.read(encoder, regions, lambda views: [memoryview(bytearray(view)) for view in views])

@@ -14,7 +14,7 @@ import msgspec
 from vyre.backends.webgpu.launches import host_reads_grid
 from vyre.backends.webgpu.runs import Run, Watch, Work, works_of
 from vyre.driver import telemetry, trace
-from vyre.driver.outputs import OutputBuffers
+from vyre.driver.outputs import OutputBuffers, require_slots
 from vyre.driver.profile import missing_grid_point
 from vyre.driver.sequence import PreparedSequence, SequencePlan, SequenceResult, Step, Unchanged, Zero
 
@@ -40,6 +40,7 @@ class WebGpuSequence(PreparedSequence):
     def run(self, into: OutputBuffers | None = None) -> SequenceResult:
         if not self._is_native:
             return super().run(into)
+        require_slots(into)
         backend, plan = self.backend, self.plan
         run = self._ready()
         reads = [(backend.memory(one.buffer), one.offset, one.length or 0) for one in plan.reads]
