@@ -634,7 +634,8 @@ def native(disk: DiskCache) -> Loaded:
     # One for the process, also for threads that begin together: another would be unloaded while its functions run.
     with _LOADING:
         if not _LOADED:
-            _LOADED.append(Loaded(kept_object_code(disk, "native", _text())[0]))
+            # Written as it is to run, so that more effort costs half of the first call and gains nothing measurable.
+            _LOADED.append(Loaded(kept_object_code(disk, "native", _text(), optimize=False)[0]))
         return _LOADED[0]
 
 
