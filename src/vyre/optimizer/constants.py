@@ -6,6 +6,7 @@ once for each type. Bits above those of a type are 0.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from vyre.ir import build as b
@@ -17,24 +18,24 @@ from vyre.optimizer.patterns import Fixed, Literal, Operation, Term, fixed_bits
 from vyre.semantics.types import SIGNED, DType
 
 
-class Constants:
+class Constants(ABC):
     """Writes terms. Who does it says where bits and codes are, and which types a name may stand for."""
 
+    @abstractmethod
     def bits(self, name: str) -> Expr:
         """The bits of a literal."""
-        raise NotImplementedError
 
+    @abstractmethod
     def code(self, type_name: str) -> Expr:
         """The code of the type that a name stands for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def types(self, type_name: str) -> Sequence[DType]:
         """The types that a name may stand for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def named(self, what: str, type_name: str, value: Expr) -> Expr:
         """A value that depends on a type alone, which may be given a name."""
-        raise NotImplementedError
 
     def width(self, type_name: str) -> Expr:
         return self.named("width", type_name, width_of(self.code(type_name)))
