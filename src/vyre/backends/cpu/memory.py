@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre.backends.cpu.launches import address_of
 from vyre.ir.binding import Array
 
 # Shorter arrays are NumPy's.
@@ -39,11 +38,7 @@ class Memory:
 
     def empty(self, length: int, storage: np.dtype[Any]) -> Array:
         """A large array that may hold anything; its pages are kept when neither it nor a view of it is left."""
-        pages = self._pages(_PAGE + length * storage.itemsize)
-        # Whatever is made of a view holds on to the array at the root of all, which is this one, and that to its base.
-        array: Array = np.frombuffer(pages, storage, length, self._place())
-        weakref.finalize(array.base, _keep, self._kept, pages).atexit = False
-        return array
+        return self._array(*self._pages(_PAGE + length * storage.itemsize), length, storage, clears=False)
 
     def copy(self, array: Array) -> Array:
         copied = self.empty(array.size, array.dtype)
@@ -51,33 +46,38 @@ class Memory:
         return copied
 
     def zeros(self, size: int) -> Array:
-        """Bytes that are zero."""
-        raw = np.zeros(size + _PAGE, np.uint8)
-        start = (self._place() - address_of(raw)) % _PAGE
-        return raw[start : start + size]
+        """The same, of bytes that are zero."""
+        return self._array(*self._pages(_PAGE + size), size, np.dtype(np.uint8), clears=True)
 
     def forget(self) -> None:
         """Lets go of pages that are kept."""
         self._kept.clear()
 
-    def _place(self) -> int:
-        return _PLACES[next(self._number) % len(_PLACES)]
+    def _array(self, pages: mmap.mmap, is_new: bool, length: int, storage: np.dtype[Any], *, clears: bool) -> Array:
+        place = _PLACES[next(self._number) % len(_PLACES)]
+        # Whatever is made of a view holds on to the array at the root of all, which is this one, and that to its base.
+        array: Array = np.frombuffer(pages, storage, length, place)
+        weakref.finalize(array.base, _keep, self._kept, pages).atexit = False
+        if clears and not is_new:
+            array.fill(0)
+        return array
 
-    def _pages(self, size: int) -> mmap.mmap:
+    def _pages(self, size: int) -> tuple[mmap.mmap, bool]:
+        """Pages of about that size, and whether they are new, and so zero."""
         # The last that were kept come first. Any step of Python's may find that an array is gone, and keep its pages:
         # so each is taken out to be looked at, and nobody goes along the queue.
         with suppress(IndexError):
             for _ in range(len(self._kept)):
                 pages = self._kept.pop()
                 if size <= len(pages) <= size + size // 4:
-                    return pages
+                    return pages, False
                 self._kept.appendleft(pages)
         try:
-            return _new_pages(size)
+            return _new_pages(size), True
         except OSError:
             self.forget()
         try:
-            return _new_pages(size)
+            return _new_pages(size), True
         except OSError as error:
             raise MemoryError from error
 
