@@ -24,6 +24,7 @@ from vyre.optimizer.dispatcher import (
     StaticBufferSet,
     whole_programs,
 )
+from vyre.optimizer.records import RECORDS, WORDS
 
 
 class Noting(OptimizerDispatcher):
@@ -191,9 +192,12 @@ def test_a_header_stands_for_its_program() -> None:
     dispatcher = BackendDispatcher(vyre.backend("cpu"))
     pack = dispatcher.programs().pack
     assert pack.entry == ()
-    columns = [np.array(column, np.uint32).tobytes() for column in ([1, 0], [5, 6], [1, 2], [0, 0])]
-    outputs = dispatcher.dispatch(pack, columns, (1,))
-    assert np.frombuffer(outputs[0], np.uint32).tolist() == [5 << 2 | 1, 6 << 2 | 2]
+    records, fields = np.zeros((2, WORDS["records"]), np.uint32), RECORDS["records"]
+    for name, column in {"live": [1, 0], "place": [5, 6], "uses": [1, 2]}.items():
+        records[:, fields.index(name)] = column
+    columns = [np.zeros(2, np.uint32) for _ in pack.output_buffers()]
+    outputs = dispatcher.dispatch(pack, [records.tobytes(), *(column.tobytes() for column in columns)], (1,))
+    assert np.frombuffer(outputs[-1], np.uint32).tolist() == [5 << 2 | 1, 6 << 2 | 2]
 
 
 OPERATIONS = (

@@ -27,6 +27,7 @@ from vyre.semantics.types import DType
 U32 = DType.U32
 UNTOUCHED = DispatchConfig(optimize=NOTHING)
 COLUMNS = ("head", "a0", "a1", "a2")
+MASKS = ("known0", "known1", "known2", "known3")
 FOUND = ("word", "a", "b", "action", "target")
 Masks = tuple[int, int]
 Case = tuple[str, dict[str, DType], int, list[tuple[DType, Masks]]]
@@ -35,8 +36,8 @@ Case = tuple[str, dict[str, DType], int, list[tuple[DType, Masks]]]
 def program() -> Program:
     """The statements, for the row of each invocation."""
     buffers = [BufferDecl.read(name, number, U32) for number, name in enumerate((*COLUMNS, "params"))]
-    buffers += [BufferDecl.read_write(name, 5 + number, U32) for number, name in enumerate(("known", "fired"))]
-    buffers += [BufferDecl.output(f"found_{name}", 7 + number, U32) for number, name in enumerate(FOUND)]
+    buffers += [BufferDecl.read_write(name, 5 + number, U32) for number, name in enumerate((*MASKS, "fired"))]
+    buffers += [BufferDecl.output(f"found_{name}", 10 + number, U32) for number, name in enumerate(FOUND)]
     entry = [b.let("row", b.gid()), b.let("word", b.load("head", b.var("row")))]
     entry += [b.let(name, b.load(column, b.var("row"))) for name, column in zip("abc", COLUMNS[1:], strict=True)]
     entry += [b.let("action", 0), b.let("target", 0), *knowing(0)]
@@ -80,18 +81,16 @@ def found(given: list[Case], on: Backend) -> list[tuple[Known, int | None]]:
     for k, (_, _, _, operands) in enumerate(given):
         rows[k] = (rows[k][0], *(rows[k][1 + place] if place < len(operands) else NONE for place in range(3)))
     rows += [(0, NONE, NONE, NONE)] * (-len(rows) % 64)
-    words = [part & NONE for zeros, ones in known for part in (zeros, ones, zeros >> 32, ones >> 32)]
+    known += [(0, 0)] * (len(rows) - len(known))
+    words = [[part & NONE for part in (zeros, ones, zeros >> 32, ones >> 32)] for zeros, ones in known]
     inputs = {name: np.array(column, np.uint32) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
-    inputs |= {
-        "params": np.array([EVERY_BIT], np.uint32),
-        "known": np.array(words + [0] * (4 * len(rows) - len(words)), np.uint32),
-        "fired": np.zeros(3, np.uint32),
-    }
+    inputs |= dict(zip(MASKS, np.array(words, np.uint32).T.copy(), strict=True))
+    inputs |= {"params": np.array([EVERY_BIT], np.uint32), "fired": np.zeros(3, np.uint32)}
     outputs = [np.frombuffer(view, np.uint32).tolist() for view in on.dispatch(program(), inputs, UNTOUCHED)]
-    masks, (word, a, high, action, target) = outputs[0], outputs[2:]
+    masks, (word, a, high, action, target) = list(zip(*outputs[:4], strict=True)), outputs[5:]
     result: list[tuple[Known, int | None]] = []
     for k, (name, _, _, _) in enumerate(given):
-        low_zeros, low_ones, high_zeros, high_ones = masks[4 * k : 4 * k + 4]
+        low_zeros, low_ones, high_zeros, high_ones = masks[k]
         gives = target[k] - rows[k][1] + (name != "select") if action[k] == FORWARD else 0
         bits = a[k] | high[k] << 32 if word[k] & 255 == Kind.LITERAL else None
         result.append((Known(low_zeros | high_zeros << 32, low_ones | high_ones << 32, gives), bits))

@@ -137,6 +137,14 @@ def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> No
     assert len(names.make("y" * 300, 0)) <= MAX_NAME_LENGTH
 
 
+def test_a_name_unlike_the_source_is_found_whether_few_are_asked_for_or_many() -> None:
+    source = [["t", "t_"], [f"x{k}_before" for k in range(0, 100, 2)]]
+    names = Names([], source, [1, 1])
+    assert names.unlike("t") == "t__"
+    assert [names.unlike(f"x{k}_before") for k in range(4)] == ["x0_before_", "x1_before", "x2_before_", "x3_before"]
+    assert all((f"x{k}_before" == names.unlike(f"x{k}_before")) == bool(k % 2) for k in range(100))
+
+
 def test_a_branch_shows_what_it_compares() -> None:
     text = """program guarded(workgroup 64) {
       buffer 0 cells: u32[] readwrite

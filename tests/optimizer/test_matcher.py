@@ -23,6 +23,7 @@ from vyre.semantics.types import DType
 
 U32 = DType.U32
 COLUMNS = ("head", "a0", "a1", "a2")
+MASKS = ("known0", "known1", "known2", "known3")
 FOUND = ("action", "rule", "target", "new_head", "new_a", "new_b", "new_c", "spare_head", "lit_lo", "lit_hi")
 SPARE = 0x7FFFFFFF
 
@@ -30,8 +31,8 @@ SPARE = 0x7FFFFFFF
 @cache
 def program() -> Program:
     """The statements, for the row of each invocation."""
-    buffers = [BufferDecl.read(name, number, U32) for number, name in enumerate((*COLUMNS, "known", "params"))]
-    buffers += [BufferDecl.output(f"found_{name}", 6 + number, U32) for number, name in enumerate(FOUND)]
+    buffers = [BufferDecl.read(name, number, U32) for number, name in enumerate((*COLUMNS, *MASKS, "params"))]
+    buffers += [BufferDecl.output(f"found_{name}", 9 + number, U32) for number, name in enumerate(FOUND)]
     row = b.gid()
     entry = [b.let("word", b.load("head", row)), b.let("spare", SPARE)]
     for operand, column in zip("abc", COLUMNS[1:], strict=True):
@@ -51,8 +52,9 @@ def check(rows: Rows, groups: frozenset[str], on: Backend) -> set[int]:
     inputs = {name: np.array(getattr(columns, name), np.uint32) for name in COLUMNS}
     padding = -size % 64
     inputs = {name: np.concatenate((column, np.zeros(padding, np.uint32))) for name, column in inputs.items()}
-    masks = [word for zeros, ones in columns.known or () for word in (zeros, ones, zeros >> 32, ones >> 32)]
-    inputs["known"] = np.array([word & NONE for word in masks] + [0] * (4 * padding), np.uint32)
+    known = [*(columns.known or ()), *[(0, 0)] * padding]
+    masks = [[word & NONE for word in (zeros, ones, zeros >> 32, ones >> 32)] for zeros, ones in known]
+    inputs |= dict(zip(MASKS, np.array(masks, np.uint32).reshape(-1, 4).T.copy(), strict=True))
     outputs = on.dispatch(program(), inputs | {"params": np.array([mask], np.uint32)})
     got = dict(zip(FOUND, (np.frombuffer(view, np.uint32).tolist() for view in outputs), strict=True))
     taken: set[int] = set()

@@ -15,6 +15,8 @@ from threading import RLock
 from types import NoneType
 from typing import Final, Literal, overload
 
+import msgspec
+
 from vyre.arguments import require
 from vyre.driver.backend import Backend, ProgramImage
 from vyre.driver.cache import source_state
@@ -34,10 +36,13 @@ from vyre.optimizer.dispatcher import (
     whole_programs,
 )
 from vyre.optimizer.pipeline import optimize_with
+from vyre.optimizer.reader import reader
 from vyre.optimizer.report import Report
 from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
 
 _UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
+# An image is made once and kept, so its code may take longer to make.
+_KEPT: Final = DispatchConfig(optimize=False)
 
 
 class BackendDispatcher(OptimizerDispatcher):
@@ -66,13 +71,14 @@ class BackendDispatcher(OptimizerDispatcher):
     def _made_programs(self) -> ProgramSet:
         def make() -> tuple[Sequence[Program], Sequence[str]]:
             whole = whole_programs()
-            return (whole.simplify, whole.live, whole.place, whole.pack), whole.rules
+            return (whole.simplify, whole.live, whole.place, whole.pack, reader()), whole.rules
 
-        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _UNTOUCHED)
+        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:
-            return whole_programs()
-        simplify, live, place, pack = self._image.headers
-        return ProgramSet(simplify, live, place, pack, self._image.notes)
+            # Reading is one invocation's work, which a device of many is slow at.
+            return msgspec.structs.replace(whole_programs(), read=None)
+        simplify, live, place, pack, read = self._image.headers
+        return ProgramSet(simplify, live, place, pack, self._image.notes, read)
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
         config = _UNTOUCHED if grid is None else _UNTOUCHED.with_changes(grid_override=grid)
@@ -117,9 +123,10 @@ class BackendDispatcher(OptimizerDispatcher):
     def read(self, handle: int) -> bytes:
         return bytes(self.backend.download(self._buffer(handle)))
 
-    def read_ranges(self, ranges: Sequence[ResidentRange]) -> list[bytes]:
-        wanted = [ReadRange(self._buffer(one.handle), one.offset, one.length) for one in ranges]
-        return [bytes(view) for view in self.backend.download_many(wanted)]
+    def read_ranges(self, ranges: Sequence[ResidentRange]) -> Sequence[Bytes]:
+        return self.backend.download_many(
+            [ReadRange(self._buffer(one.handle), one.offset, one.length) for one in ranges]
+        )
 
     def free(self, handle: int) -> None:
         self.backend.free(self._buffer(handle))

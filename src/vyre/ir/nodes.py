@@ -34,8 +34,18 @@ class MemoryOrder(Enum):
     __hash__ = object.__hash__
 
 
-class Node(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The base of all nodes: structural equality, and a hash that agrees with it, at any depth."""
+_TAGS: dict[str, int] = {}
+
+
+def _tag(name: str) -> int:
+    return _TAGS.setdefault(name, len(_TAGS))
+
+
+class Node(msgspec.Struct, frozen=True, eq=False, gc=False, array_like=True, tag=_tag):
+    """The base of all nodes: structural equality, and a hash that agrees with it, at any depth.
+
+    msgspec writes a node as its tag, which is its class's place among all, and its fields; the optimizer reads that.
+    """
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -87,6 +87,12 @@ def head(kind: Kind, dtype: DType | None = None, operation: int = 0) -> int:
     return kind | (0 if dtype is None else TYPE_CODES[dtype]) << 8 | operation << 16
 
 
+def operation_head(name: str, operand: DType) -> int:
+    """The head of an operation, by the type that its result goes by: that of its operands, or that of a cast."""
+    dtype = OPERATORS[name].result_type(operand) if name in OPERATORS else operand
+    return head(Kind.OPERATION, dtype, OPERATION_CODES[name])
+
+
 def kind_of(word: int) -> int:
     return word & 0xFF
 

@@ -7,6 +7,7 @@ from typing import Final
 from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
 from vyre.ir import walk
+from vyre.ir.nodes import Let
 from vyre.ir.program import Program
 
 # Where invocations meet, whatever anyone may write can have changed.
@@ -26,10 +27,8 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
         names: dict[str, None] = {}
         buffers: dict[str, None] = {}
         synchronises = False
-        for statement in body:
+        for statement in body if has_atomics else [one for one in body if type(one) is not Let]:
             cls = type(statement)
-            if cls is n.Let and not has_atomics:
-                continue
             if isinstance(statement, n.Store) and not has_atomics:
                 buffers[statement.buffer] = None
                 continue

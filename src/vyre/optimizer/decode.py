@@ -9,6 +9,7 @@ turns out not to be needed is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class _Decoder:
     # Lists.
 
     def _open(self, scope: int, out: Written | None, visible: int | None = None) -> Frame:
-        frame = Frame(scope, scope if visible is None else visible, out, [], [])
+        frame = Frame(scope, scope if visible is None else visible, out, [], [], *self.values.span(scope))
         self.newest_scope = max(self.newest_scope, scope)
         self.frame_of[scope] = len(self.frames)
         self.frames.append(frame)
@@ -78,6 +79,8 @@ class _Decoder:
 
     def _finished(self, out: Written) -> n.Body:
         """A list without the declarations that nothing names."""
+        if not self.values.keeps:
+            return cast(n.Body, tuple(out))
         kept: list[n.Stmt] = []
         for item in reversed(out):
             if not isinstance(item, Kept):
@@ -139,10 +142,16 @@ class _Decoder:
     def _effect(self, item: Effect) -> None:
         if not self.live[item.row]:
             return
-        operands = tuple(map(self.values.value, item.operands))
-        self._keep_loads(item.kills, item.row)
-        self._append(_with_operands(item.statement, operands))
-        if isinstance(item.statement, n.Resume):
+        statement, value = item.statement, self.values.value
+        if isinstance(statement, n.Store):
+            index, stored = item.operands
+            statement = n.Store(statement.buffer, value(index), value(stored))
+        elif item.operands:
+            statement = walk.with_operands(statement, tuple(map(value, item.operands)))
+        if item.kills:
+            self._keep_loads(item.kills, item.row)
+        self._append(statement)
+        if isinstance(statement, n.Resume):
             # Whoever comes back here has not passed the declarations of this list before it.
             self.copies.clear()
             self.values.forget(self.frames[-1])
@@ -338,9 +347,3 @@ class _Decoder:
             case [int(start), int(stop)]:
                 return start >= stop
         return False
-
-
-def _with_operands(statement: n.Stmt, operands: tuple[n.Expr, ...]) -> n.Stmt:
-    if isinstance(statement, n.Store):
-        return n.Store(statement.buffer, *operands)
-    return walk.with_operands(statement, operands) if operands else statement

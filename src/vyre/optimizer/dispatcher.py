@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from vyre.errors import BadInputs, DispatchFailed, UnsupportedFeature
+from vyre.ir.binding import Array
 from vyre.ir.program import Program
 
 Grid = tuple[int, ...]
@@ -46,23 +48,39 @@ class StaticBufferSet(msgspec.Struct, frozen=True):
 
 
 class ProgramSet(msgspec.Struct, frozen=True, eq=False):
-    """The optimizer's programs, and the names of its rules in the order in which they count them."""
+    """The optimizer's programs, and the names of its rules in the order in which they count them.
+
+    Who has none to ``read`` with has programs read in Python: it is one invocation's work.
+    """
 
     simplify: Program
     live: Program
     place: Program
     pack: Program
     rules: tuple[str, ...]
+    read: Program | None = None
 
 
 def whole_programs() -> ProgramSet:
     """The programs with all their statements."""
     # They are long, and whoever has kept what was compiled of them does without.
     from vyre.optimizer.kernels import kernels
+    from vyre.optimizer.reader import reader
     from vyre.optimizer.rewriting import rule_names
 
     made = kernels()
-    return ProgramSet(made.simplify, made.live, made.place, made.pack, rule_names())
+    return ProgramSet(made.simplify, made.live, made.place, made.pack, rule_names(), reader())
+
+
+def words_of(name: str, data: Bytes, count: int) -> Array:
+    """A column as it was read, which has to have exactly its words."""
+    if len(data) != 4 * count:
+        raise DispatchFailed(
+            f"column '{name}' came back with {len(data)} bytes instead of {4 * count}.",
+            "mend the dispatcher: it must give the whole column and nothing else.",
+            code="wrong-column",
+        )
+    return np.frombuffer(data, np.uint32)
 
 
 class OptimizerDispatcher:
@@ -117,7 +135,7 @@ class OptimizerDispatcher:
     def read_many(self, handles: Sequence[int]) -> list[bytes]:
         return [self.read(handle) for handle in handles]
 
-    def read_ranges(self, ranges: Sequence[ResidentRange]) -> list[bytes]:
+    def read_ranges(self, ranges: Sequence[ResidentRange]) -> Sequence[Bytes]:
         """The ranges in the caller's order; each buffer is read once, in the order in which they are first named.
 
         A range without a length reaches to the buffer's end.

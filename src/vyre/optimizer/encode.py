@@ -6,10 +6,12 @@ operands. Declarations of values are not in it, since a value's row is its decla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
@@ -17,39 +19,33 @@ from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
 from vyre.ir.nodes import BinOp, Let, Lit, Store, Var
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, OPERATION_CODES, TYPES, Arena, Arm, Kind, Leaf, head, type_of
+from vyre.optimizer.arena import NONE, TYPES, Arena, Arm, Kind, Leaf, head, operation_head, type_of
 from vyre.optimizer.changes import SYNCHRONISING, changes_of, visible_at_resumes
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.flow import EPOCH, Flow
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
+from vyre.optimizer.reader import LEAVES
+from vyre.optimizer.reading import Met, Reader
 from vyre.optimizer.rows import Rows, Scopes
-from vyre.semantics.operators import BINARY, UNARY, Operator
+from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
 _EFFECT: Final = Kind.EFFECT.value
 
-_LEAVES: Final = {
-    n.InvocationId: Leaf.INVOCATION_ID,
-    n.WorkgroupId: Leaf.WORKGROUP_ID,
-    n.LocalId: Leaf.LOCAL_ID,
-    n.NumWorkgroups: Leaf.NUM_WORKGROUPS,
-}
-
 
 class _Heads(dict[int, int]):
     """The heads of an operator's rows, by the heads of their first operands."""
 
-    def __init__(self, operator: Operator) -> None:
-        self.operator = operator
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __missing__(self, operand: int) -> int:
-        dtype = self.operator.result_type(type_of(operand))
-        word = self[operand] = head(Kind.OPERATION, dtype, OPERATION_CODES[self.operator.name])
+        word = self[operand] = operation_head(self.name, type_of(operand))
         return word
 
 
-_OPERATORS: Final = {row.name: _Heads(row) for row in (*BINARY.values(), *UNARY.values())}
+_OPERATORS: Final = {name: _Heads(name) for name in (*BINARY, *UNARY)}
 _LITERALS: Final = {dtype: head(Kind.LITERAL, dtype) for dtype in TYPES}
 _PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
@@ -64,22 +60,23 @@ class _Loop(msgspec.Struct, eq=False):
     last_jump: int = NONE
 
 
-def encode(program: Program) -> tuple[Arena, Outline]:
-    """The rows and the outline of a legal program."""
+def encode(program: Program, reader: Reader | None = None) -> tuple[Arena, Outline]:
+    """The rows and the outline of a legal program; a ``reader`` reads what it can, and gives the same."""
     with collector_paused():
-        return _Encoder(inline_calls(program)).run()
+        return _Encoder(inline_calls(program), reader).run()
 
 
 class _Encoder:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, reader: Reader | None) -> None:
         self.program = program
-        self.rows = Rows()
+        self.reader = reader
+        self.rows = Rows(in_arrays=reader is not None and program.stats().statements >= reader.least)
         self.numbers = {decl.name: number for number, decl in enumerate(program.buffers)}
         self.buffer_types = {decl.name: decl.dtype for decl in program.buffers}
         self.literals: dict[tuple[int, DType], int] = {}
         self.leaves: dict[tuple[int, int], int] = {}
         self.names: list[list[str]] = []
-        self.named: tuple[list[int], list[str]] = [], []
+        self.named: tuple[array[int], list[str]] = array("I"), []
         self.loads: dict[int, list[int]] = {}
         self.assigned, self.changes, written = changes_of(program)
         self.sticky = visible_at_resumes(program)
@@ -91,6 +88,7 @@ class _Encoder:
         self.variables: dict[str, Variable | int] = {}
         self.declared: list[list[str]] = []
         self.flow = Flow(self.numbers, written, self.depths)
+        self.met = Met(self.rows, self.flow, self.buffer_types, self.variables, self.literals, self.leaves, self.loads)
         self._expression = self._make_walk()
         self.loops: list[_Loop] = []
         self.lists: list[Items] = []
@@ -122,7 +120,7 @@ class _Encoder:
         declared = self.declared.pop()
         self.names.append(declared)
         for name in declared if self.declared else ():
-            del self.variables[name]
+            self.variables.pop(name, None)
         self.scope = outer
 
     def _make_walk(self) -> Callable[[n.Expr], int]:
@@ -230,12 +228,10 @@ class _Encoder:
                 return self._operation("fma", self._type(given[0]), given)
             case n.BufLen(buffer):
                 return self._leaf(Leaf.LENGTH, self.numbers[buffer])
-            case n.SubgroupLocalId():
-                return self._leaf(Leaf.SUBGROUP_LANE, 0)
-            case n.SubgroupSize():
-                return self._leaf(Leaf.SUBGROUP_SIZE, 0)
+            case n.SubgroupLocalId() | n.SubgroupSize():
+                return self._leaf(LEAVES[type(node)], 0)
             case n.InvocationId() | n.WorkgroupId() | n.LocalId() | n.NumWorkgroups():
-                return self._leaf(_LEAVES[type(node)], node.axis)
+                return self._leaf(LEAVES[type(node)], node.axis)
         return self._pinned(node, given)
 
     def _above(self, rows: Iterable[int]) -> int:
@@ -243,8 +239,7 @@ class _Encoder:
         return 1 + max((self.rows.levels[row] for row in rows if row != NONE), default=0)
 
     def _operation(self, name: str, dtype: DType, given: list[int]) -> int:
-        word = head(Kind.OPERATION, dtype, OPERATION_CODES[name])
-        return self.rows.add(word, self._above(given), *given)
+        return self.rows.add(operation_head(name, dtype), self._above(given), *given)
 
     def _pinned(self, node: n.Expr, given: list[int]) -> int:
         match node:
@@ -280,11 +275,26 @@ class _Encoder:
     def _statements(self, body: n.Body) -> Items:
         items = Items(self.scope, [])
         self.lists.append(items)
+        if self.reader is None or len(body) < self.reader.least:
+            self._walk(body, items, body)
+        else:
+            for first, behind, is_run in self._parts(body, self.reader.least):
+                if is_run:
+                    self._read(body, first, behind, items, self.reader)
+                else:
+                    self._walk(body[first:behind], items, body)
+                if not items.falls:
+                    break
+        self.lists.pop()
+        return items
+
+    def _walk(self, part: n.Body, items: Items, body: n.Body) -> None:
+        """Goes through a part of a list, up to a jump."""
         declared, variables, row_of = self.declared[-1], self.variables, self._expression
         named_rows, names = self.named
         add, write, scope, control = self.rows.add, self.flow.write, self.scope, self.control
         assigned, sticky, are_values = self.assigned, self.sticky, not self.assigned and not self.sticky
-        for statement in body:
+        for statement in part:
             if type(statement) is Let:
                 name, row = statement.name, row_of(statement.value)
                 declared.append(name)
@@ -304,8 +314,55 @@ class _Encoder:
             if not items.falls:
                 self.skips |= statement is not body[-1]
                 break
-        self.lists.pop()
-        return items
+
+    def _parts(self, body: n.Body, least: int) -> Iterator[tuple[int, int, bool]]:
+        """The parts of a list, from where to where, and which of them are long runs of values and stores."""
+        assigned, sticky, others = self.assigned, self.sticky, [len(body)]
+        if assigned or sticky or not {Let, Store}.issuperset(map(type, body)):
+            others[:0] = [
+                place
+                for place, one in enumerate(body)
+                if (type(one) is not Let or one.name in assigned or id(one) in sticky) and type(one) is not Store
+            ]
+        done = first = 0
+        for place in others:
+            if place - first >= least:
+                if done < first:
+                    yield done, first, False
+                yield first, place, True
+                done = place
+            first = place + 1
+        if done < len(body):
+            yield done, len(body), False
+
+    def _read(self, body: n.Body, first: int, behind: int, items: Items, reader: Reader) -> None:
+        while first < behind:
+            known = self.met.words
+            left = behind - first
+            read = 0
+            if left >= known * reader.share:
+                read = self._take(body[first:behind], items, reader, is_last=behind == len(body))
+            # What was told and written in vain is paid for by walking, so that it cannot be done too often.
+            walked = max(reader.least, known + left - read >> 3)
+            self._walk(body[first + read : min(behind, first + read + walked)], items, body)
+            first += read + walked
+
+    def _take(self, run: n.Body, items: Items, reader: Reader, *, is_last: bool) -> int:
+        """Takes over what the reader reads of a run, and says how many statements that is.
+
+        Nobody looks for the variables of a run that is the last of its list.
+        """
+        taken = reader.take(run, self.met, self.scope, self.control)
+        if taken is None:
+            return 0
+        items.items.extend(taken.effects)
+        names = [one.name for one in run[: taken.statements] if type(one) is Let]
+        self.declared[-1].extend(names)
+        self.named[0].frombytes(taken.values.view(np.uint8).data)
+        self.named[1].extend(names)
+        if not is_last or taken.statements < len(run):
+            self.variables.update(zip(names, taken.values.tolist(), strict=True))
+        return taken.statements
 
     def _statement(self, statement: n.Stmt) -> None:
         match statement:

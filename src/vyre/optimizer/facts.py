@@ -194,14 +194,14 @@ class _Writer(Constants):
 def _noted(row: Expr, zeros: Expr, ones: Expr, *, is_new: bool) -> Body:
     """Statements that keep what is known of a row: four words, the upper two 0 already, unless the row is new."""
     low, high = ([b.cast(DType.U32, bits >> wide(shift)) for bits in (zeros, ones)] for shift in (0, 32))
-    stores = [b.store("known", row * 4 + place, word) for place, word in enumerate((*low, *high))]
+    stores = [b.store(f"known{place}", row, word) for place, word in enumerate((*low, *high))]
     upper = tuple(stores[2:])
     return (*stores[:2], *(upper if is_new else (b.if_((high[0] | high[1]).ne(0), upper),)))
 
 
 def _read(name: str, row: Expr, is_wide: Expr) -> Body:
     """Statements that find what is known of a row."""
-    loads = [b.cast(DType.U64, b.load("known", row * 4 + k)) for k in range(4)]
+    loads = [b.cast(DType.U64, b.load(f"known{k}", row)) for k in range(4)]
     return (
         *(b.let(f"{name}{k}", loads[k]) for k in (0, 1)),
         b.if_(is_wide, tuple(b.assign(f"{name}{k}", b.var(f"{name}{k}") | loads[2 + k] << wide(32)) for k in (0, 1))),

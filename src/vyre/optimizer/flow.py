@@ -50,15 +50,20 @@ class Flow:
             self.event_scopes.append(scope)
             self.set(key, len(self.event_scopes) - 1)
 
+    def moment(self, buffer: str) -> tuple[str, int, int]:
+        """What the version of a buffer goes by: the last write and the last meeting."""
+        return (buffer, self.state.get(buffer, 0), self.state[EPOCH]) if buffer in self.written else (buffer, 0, 0)
+
     def version(self, buffer: str) -> int:
         """The version of a buffer that a load here reads."""
-        changes = buffer in self.written
-        key = (buffer, self.state.get(buffer, 0), self.state[EPOCH]) if changes else (buffer, 0, 0)
-        version = self.versions.get(key)
-        if version is None:
-            version = self.versions[key] = len(self.version_scopes)
-            scopes = self.event_scopes[key[1]], self.event_scopes[key[2]]
-            self.version_scopes.append(max(scopes, key=self.depths.__getitem__))
+        moment = self.moment(buffer)
+        version = self.versions.get(moment)
+        return self.new_version(moment) if version is None else version
+
+    def new_version(self, moment: tuple[str, int, int]) -> int:
+        version = self.versions[moment] = len(self.version_scopes)
+        scopes = self.event_scopes[moment[1]], self.event_scopes[moment[2]]
+        self.version_scopes.append(max(scopes, key=self.depths.__getitem__))
         return version
 
     def ended(self, changing: Sequence[Any]) -> list[int]:

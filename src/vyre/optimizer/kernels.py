@@ -21,29 +21,34 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, USES_NOTHING, Arm, Kind
+from vyre.optimizer.records import in_records
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
 
 WORKGROUP: Final = 64
 SLOT: Final = 1 << 31
 MOST_SWEEPS: Final = 4
-# Levels of so few rows, one after the other, are quicker without meeting in between.
-NARROW: Final = 1
 MOST_STEPS: Final = 6
 PACKED_NOWHERE: Final = (1 << 30) - 1
 
-_COLUMNS: Final = """
-  buffer 0 head: u32[] readwrite
-  buffer 1 a0: u32[] readwrite
-  buffer 2 a1: u32[] readwrite
-  buffer 3 a2: u32[] readwrite
-"""
+_RECORDS: Final = """
+  buffer 0 records: u32[] readwrite"""
+
+
+def _own_part(number: str, limit: str, body: str) -> str:
+    """Statements for each number below a limit; those of an invocation stand together, as what they are about does."""
+    return f"""
+    let {number}_part = ({limit} + stride - 1) / stride
+    let {number} = min(me * {number}_part, {limit})
+    let {number}_end = min({number} + {number}_part, {limit})
+    while {number} < {number}_end {{{body}
+      {number} = {number} + 1
+    }}"""
 
 
 def _resolved(row: str) -> str:
-    """The row that stands for another."""
-    link = f"link[{row}]"
-    return f"select({row} == {NONE}, {NONE}, select({link} < {SLOT}, {link}, best[{link} & {SLOT - 1}]))"
+    """The row that stands for another, of a level that is done."""
+    return f"select({row} == {NONE}, {NONE}, canon[{row}])"
 
 
 def _same(a: str, b: str) -> str:
@@ -69,12 +74,30 @@ def _keyed(row: str) -> str:
     return f"if (head[{row}] & 255) == {Kind.LITERAL.value} {{ {row}_key = {bits} }}"
 
 
-# Looks the row up, and makes it that of its slot.
-_INTERN: Final = f"""
+def _intern(*, alone: bool) -> str:
+    """Statements that look the row up and make the least row that is equal stand for it.
+
+    In a level it is the least of those in a slot, known when all have been there. Who goes alone through levels
+    of one row each meets rows of other levels only; and nothing need be atomic, so the processor goes on while it waits
+    for the table.
+    """
+    if alone:
+        take, claim, share = "slots[slot]", "slots[slot] = row", "canon[row] = canon[found]"
+    else:
+        take = f"atomic_compare_exchange(slots, slot, {NONE}, row)"
+        claim = f"""let unused = atomic_min(best, slot, row)
+              canon[row] = slot | {SLOT}"""
+        share = f"""if level[found] == level[row] {{
+                  let unused = atomic_min(best, slot, row)
+                  canon[row] = slot | {SLOT}
+                }} else {{
+                  canon[row] = canon[found]
+                }}"""
+    return f"""
         let made = head[row]
         let sort = made & 255
         let is_sought = (sort == {Kind.OPERATION.value}) | (sort == {Kind.LOAD.value}) | (sort == {Kind.PHI.value})
-        if shares & is_sought & (link[row] == row) {{
+        if shares & is_sought & (canon[row] == row) {{
           let x = a0[row]
           let y = a1[row]
           let z = a2[row]
@@ -93,10 +116,10 @@ _INTERN: Final = f"""
           slot = (slot ^ slot >> 13) & table_mask
           let seeking = true
           while seeking {{
-            let found = atomic_compare_exchange(slots, slot, {NONE}, row)
+            let found = {take}
             if found == {NONE} {{
               seeking = false
-              let unused = atomic_min(best, slot, row)
+              {claim}
             }} else {{
               let x1 = a0[found]
               let y1 = a1[found]
@@ -112,33 +135,66 @@ _INTERN: Final = f"""
               }}
               if equal {{
                 seeking = false
-                if level[found] == level[row] {{ let unused = atomic_min(best, slot, row) }}
+                {share}
               }} else {{
                 slot = slot + 1 & table_mask
               }}
             }}
           }}
-          link[row] = slot | {SLOT}
         }}"""
 
+
+_CLEAR_SLOT: Final = f"""
+      slots[empty] = {NONE}
+      best[empty] = {NONE}"""
+_CLEAR_COUNT: Final = """
+      fired[tally] = 0"""
+
+# Behind each row there is room for a literal.
+_MAKE_RECORD: Final = f"""
+      let is_row = k < rows
+      head[k] = select(is_row, given_head[k], {NONE})
+      a0[k] = select(is_row, given_a0[k], {NONE})
+      a1[k] = select(is_row, given_a1[k], {NONE})
+      a2[k] = select(is_row, given_a2[k], {NONE})
+      canon[k] = k
+      early[k] = 0
+      place[k] = {NONE}
+      uses[k] = 0
+      known0[k] = 0
+      known1[k] = 0
+      known2[k] = 0
+      known3[k] = 0
+      live[k] = 0
+      level[k] = given_level[k]"""
+
+_LOOK_AT_LOOP: Final = f"""
+      if ((given_head[looked] & 255) == {Kind.LOOP.value}) & (settled[looked] == 0) {{
+        let row = looked
+        let back = {_resolved("a1[row]")}
+        let before = {_resolved("a0[row]")}
+        if (back == {NONE}) | (back == row) | {_same("back", "before")} {{
+          settled[row] = 1
+          again[0] = 1
+        }}
+      }}"""
+
 _SIMPLIFY: Final = f"""
-program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
-  buffer 4 scope: u32[] read
-  buffer 5 level: u32[] read
-  buffer 6 order: u32[] read
-  buffer 7 levels: u32[] read
-  buffer 8 scope_last: u32[] read
-  buffer 9 params: u32[] read
-  buffer 10 link: u32[] readwrite
-  buffer 11 early: u32[] readwrite
-  buffer 12 slots: u32[] readwrite
-  buffer 13 best: u32[] readwrite
-  buffer 14 again: u32[1] readwrite
-  buffer 15 fired: u32[] readwrite
-  buffer 16 canon: u32[] readwrite
-  buffer 17 settled: u32[] readwrite
-  buffer 18 known: u32[] readwrite
-  buffer 19 kept: u32[] readwrite
+program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
+  buffer 1 given_head: u32[] read
+  buffer 2 given_a0: u32[] read
+  buffer 3 given_a1: u32[] read
+  buffer 4 given_a2: u32[] read
+  buffer 5 given_level: u32[] read
+  buffer 6 scope: u32[] read
+  buffer 7 order: u32[] read
+  buffer 8 levels: u32[] read
+  buffer 9 scope_last: u32[] read
+  buffer 10 params: u32[] read
+  buffer 11 table: u32[] readwrite
+  buffer 12 again: u32[1] readwrite
+  buffer 13 fired: u32[] readwrite
+  buffer 14 settled: u32[] readwrite
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -150,46 +206,17 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
   while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
     grid_sync
     if me == 0 {{ again[0] = 0 }}
-    let clearing = me
-    while clearing <= table_mask {{
-      slots[clearing] = {NONE}
-      best[clearing] = {NONE}
-      clearing = clearing + stride
-    }}
-    clearing = me
-    while clearing < 2 * rows {{
-      link[clearing] = clearing
-      clearing = clearing + stride
-    }}
-    clearing = me
-    while clearing < len(fired) {{
-      fired[clearing] = 0
-      clearing = clearing + stride
-    }}
-    clearing = me
-    while clearing < len(kept) >> 2 {{
-      let keeping = 4 * clearing
-      if sweep == 0 {{
-        kept[keeping] = head[clearing]
-        kept[keeping + 1] = a0[clearing]
-        kept[keeping + 2] = a1[clearing]
-        kept[keeping + 3] = a2[clearing]
-      }} else {{
-        head[clearing] = kept[keeping]
-        a0[clearing] = kept[keeping + 1]
-        a1[clearing] = kept[keeping + 2]
-        a2[clearing] = kept[keeping + 3]
-      }}
-      clearing = clearing + stride
-    }}
+    {_own_part("empty", "table_mask + 1", _CLEAR_SLOT)}
+    {_own_part("tally", "len(fired)", _CLEAR_COUNT)}
+    {_own_part("k", "2 * rows", _MAKE_RECORD)}
     let here = 0
     while here < level_count {{
       grid_sync
       let start = levels[here]
       let end = levels[here + 1]
-      let is_narrow = end - start <= {NARROW}
+      let is_narrow = end - start <= 1
       here = here + 1
-      while is_narrow & (here < level_count) & (levels[here + 1] - end <= {NARROW}) {{
+      while is_narrow & (here < level_count) & (levels[here + 1] - end <= 1) {{
         here = here + 1
         end = levels[here]
       }}
@@ -219,7 +246,7 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
           }}
           region "known" {{ }}
           if action == 1 {{
-            link[row] = target
+            canon[row] = target
           }} else {{
             let is_operation = (word & 255) == {Kind.OPERATION.value}
             let is_moved = (a != old_a) | (b != old_b) | (c != old_c)
@@ -234,7 +261,7 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
               around = max(early[a], early[b])
               if c != {NONE} {{ around = max(around, early[c]) }}
             }}
-            if (around != 0) | (sweep != 0) {{ early[row] = around }}
+            if around != 0 {{ early[row] = around }}
           }}
         }} else if kind == {Kind.LOAD.value} {{
           let index = {_resolved("a0[row]")}
@@ -256,11 +283,11 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
           }}
           if one != {NONE} {{
             let around = early[one]
-            if (around <= scope[row]) & (scope[row] <= scope_last[around]) {{ link[row] = one }}
+            if (around <= scope[row]) & (scope[row] <= scope_last[around]) {{ canon[row] = one }}
           }}
         }} else if kind == {Kind.LOOP.value} {{
           early[row] = scope[row]
-          if settled[row] != 0 {{ link[row] = {_resolved("a0[row]")} }}
+          if settled[row] != 0 {{ canon[row] = {_resolved("a0[row]")} }}
         }} else if kind == {Kind.PINNED.value} {{
           a0[row] = {_resolved("a0[row]")}
           a1[row] = {_resolved("a1[row]")}
@@ -270,7 +297,7 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
           early[row] = scope[row]
           if kind == {Kind.LITERAL.value} {{ region "literal" {{ }} }}
         }}
-        if is_narrow {{ {_INTERN} }}
+        if is_narrow {{ {_intern(alone=True)} }}
         at = at + step
       }}
       if !is_narrow {{
@@ -278,32 +305,22 @@ program simplify(workgroup {WORKGROUP}) {{{_COLUMNS}
         at = start + me
         while at < end {{
           let row = order[at]
-          {_INTERN}
+          {_intern(alone=False)}
+          at = at + stride
+        }}
+        grid_sync
+        at = start + me
+        while at < end {{
+          let row = order[at]
+          if canon[row] >= {SLOT} {{ canon[row] = best[canon[row] & {SLOT - 1}] }}
           at = at + stride
         }}
       }}
     }}
     grid_sync
-    let looking = me
-    while looking < len(order) {{
-      let row = order[looking]
-      if ((head[row] & 255) == {Kind.LOOP.value}) & (settled[row] == 0) {{
-        let back = {_resolved("a1[row]")}
-        let before = {_resolved("a0[row]")}
-        if (back == {NONE}) | (back == row) | {_same("back", "before")} {{
-          settled[row] = 1
-          again[0] = 1
-        }}
-      }}
-      looking = looking + stride
-    }}
+    {_own_part("looked", "rows", _LOOK_AT_LOOP)}
     grid_sync
     sweep = sweep + 1
-  }}
-  let k = me
-  while k < 2 * rows {{
-    canon[k] = {_resolved("k")}
-    k = k + stride
   }}
   if me == 0 {{ fired[0] = sweep }}
 }}
@@ -359,45 +376,38 @@ def _uses_something(kind: str) -> str:
     return f"(({bits} >> {kind} & 1) == 0)"
 
 
+_BEGIN: Final = f"""
+      let word = given_head[k]
+      let kind = word & 255
+      if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & ((word >> 16 != 0) | keeps)) {{
+        {_runs("scope[k]", "running")}
+        if running {{
+          let unused = atomic_store(live, k, 1)
+          let place = atomic_add(tail, 0, 1)
+          queue[place] = k
+        }}
+      }}"""
+
 _LIVE: Final = f"""
-program live(workgroup {WORKGROUP}) {{{_COLUMNS}
-  buffer 4 canon: u32[] read
-  buffer 5 scope: u32[] read
-  buffer 6 d0: u32[] read
-  buffer 7 d1: u32[] read
-  buffer 8 scope_parent: u32[] read
-  buffer 9 scope_control: u32[] read
-  buffer 10 scope_arm: u32[] read
-  buffer 11 params: u32[] read
-  buffer 12 live: u32[] readwrite
-  buffer 13 queue: u32[] readwrite
-  buffer 14 tail: u32[1] readwrite
+program live(workgroup {WORKGROUP}) {{{_RECORDS}
+  buffer 1 given_head: u32[] read
+  buffer 2 scope: u32[] read
+  buffer 3 d0: u32[] read
+  buffer 4 d1: u32[] read
+  buffer 5 scope_parent: u32[] read
+  buffer 6 scope_control: u32[] read
+  buffer 7 scope_arm: u32[] read
+  buffer 8 params: u32[] read
+  buffer 9 queue: u32[] readwrite
+  buffer 10 tail: u32[1] readwrite
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let keeps = (params[0] & {PASSES["dead"]}) == 0
   if me == 0 {{ tail[0] = 0 }}
-  let k = me
-  while k < 2 * rows {{
-    live[k] = 0
-    k = k + stride
-  }}
   grid_sync
-  k = me
-  while k < rows {{
-    let word = head[k]
-    let kind = word & 255
-    if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & ((word >> 16 != 0) | keeps)) {{
-      {_runs("scope[k]", "running")}
-      if running {{
-        let unused = atomic_store(live, k, 1)
-        let place = atomic_add(tail, 0, 1)
-        queue[place] = k
-      }}
-    }}
-    k = k + stride
-  }}
+  {_own_part("k", "rows", _BEGIN)}
   grid_sync
   let first = 0
   let last = tail[0]
@@ -482,50 +492,38 @@ def _uses_of(row: str, kind: str, scope: str) -> str:
       }}"""
 
 
+_USE_BY_STATEMENT: Final = f"""
+      let kind = given_head[k] & 255
+      if (kind >= {Kind.EFFECT.value}) & (live[k] == 1) {{
+        let stands = scope[k]
+        {_uses_of("k", "kind", "stands")}
+      }}"""
+
 _PLACE: Final = f"""
-program place(workgroup {WORKGROUP}) {{{_COLUMNS}
-  buffer 4 canon: u32[] read
-  buffer 5 scope: u32[] read
-  buffer 6 order: u32[] read
-  buffer 7 levels: u32[] read
-  buffer 8 scope_parent: u32[] read
-  buffer 9 scope_last: u32[] read
-  buffer 10 scope_loops: u32[] read
-  buffer 11 params: u32[] read
-  buffer 12 early: u32[] read
-  buffer 13 live: u32[] read
-  buffer 14 place: u32[] readwrite
-  buffer 15 uses: u32[] readwrite
+program place(workgroup {WORKGROUP}) {{{_RECORDS}
+  buffer 1 given_head: u32[] read
+  buffer 2 scope: u32[] read
+  buffer 3 order: u32[] read
+  buffer 4 levels: u32[] read
+  buffer 5 scope_parent: u32[] read
+  buffer 6 scope_last: u32[] read
+  buffer 7 scope_loops: u32[] read
+  buffer 8 params: u32[] read
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let level_count = params[3]
   let moves = (params[0] & {PASSES["motion"]}) != 0
-  let k = me
-  while k < 2 * rows {{
-    place[k] = {NONE}
-    uses[k] = 0
-    k = k + stride
-  }}
-  grid_sync
-  k = me
-  while k < rows {{
-    let kind = head[k] & 255
-    if (kind >= {Kind.EFFECT.value}) & (live[k] == 1) {{
-      let stands = scope[k]
-      {_uses_of("k", "kind", "stands")}
-    }}
-    k = k + stride
-  }}
+  {_own_part("k", "rows", _USE_BY_STATEMENT)}
   let here = level_count
   while here > 0 {{
     grid_sync
     let end = levels[here]
     here = here - 1
     let start = levels[here]
-    let is_narrow = end - start <= {NARROW}
-    while is_narrow & (here > 0) & (start - levels[here - 1] <= {NARROW}) {{
+    let is_narrow = end - start <= 1
+    while is_narrow & (here > 0) & (start - levels[here - 1] <= 1) {{
       here = here - 1
       start = levels[here]
     }}
@@ -560,13 +558,21 @@ program place(workgroup {WORKGROUP}) {{{_COLUMNS}
 
 _PACK: Final = f"""
 program pack(workgroup {WORKGROUP}) {{
-  buffer 0 live: u32[] read
-  buffer 1 place: u32[] read
-  buffer 2 uses: u32[] read
-  buffer 3 packed: u32[] readwrite
+  buffer 0 records: u32[] read
+  buffer 1 found_canon: u32[] readwrite
+  buffer 2 found_head: u32[] readwrite
+  buffer 3 found_a0: u32[] readwrite
+  buffer 4 found_a1: u32[] readwrite
+  buffer 5 found_a2: u32[] readwrite
+  buffer 6 packed: u32[] readwrite
 
   let k = gid.x
   if k < len(packed) {{
+    found_canon[k] = canon[k]
+    found_head[k] = head[k]
+    found_a0[k] = a0[k]
+    found_a1[k] = a1[k]
+    found_a2[k] = a2[k]
     let where = select(place[k] == {NONE}, {PACKED_NOWHERE}, place[k])
     packed[k] = where << 2 | select(uses[k] > 1, 2, 0) | select(live[k] == 1, 1, 0)
   }}
@@ -597,4 +603,4 @@ def kernels() -> Kernels:
         return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)
 
     simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
-    return Kernels(simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))
+    return Kernels(*map(in_records, (simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))))

@@ -141,10 +141,10 @@ def match_statements(table: Iterable[Form], groups: tuple[str, ...]) -> Body:
     """Statements that say what the first rule that matches makes of a row, in ``action``, 0 if none does.
 
     They read ``word``, the row's head, ``a b c``, its operands, of each its columns (``a_head a_0 a_1``, the head 0
-    where there is none; ``a_2`` too, where there is a third), ``spare``, the buffers ``head a0 a1 a2 known``, and in
-    ``params[0]`` the bits of the groups that are on. They set ``action`` and ``rule`` (its place in the table),
-    ``target``, ``new_head new_a new_b new_c``, ``spare_head`` (0 if nothing is computed), and ``lit_lo lit_hi``, as
-    ``patterns.Action`` tells. All are u32.
+    where there is none; ``a_2`` too, where there is a third), ``spare``, the columns ``head a0 a1 a2`` and ``known0``
+    to ``known3``, and in ``params[0]`` the bits of the groups that are on. They set ``action`` and ``rule`` (its place
+    in the table), ``target``, ``new_head new_a new_b new_c``, ``spare_head`` (0 if nothing is computed), and ``lit_lo
+    lit_hi``, as ``patterns.Action`` tells. All are u32.
     """
     scopes: dict[str, _Scope] = {}
     forms_of: dict[int, int] = {}
@@ -319,8 +319,7 @@ class _Writer(Constants):
         if value is None:
             return _bits(self.scope, self.rows[name])
         path = self.rows[value]
-        places = [_row(path) * 4 + (int(name[1]) + high) for high in (0, 2)]
-        low, high = (b.cast(_U64, b.load("known", place)) for place in places)
+        low, high = (b.cast(_U64, b.load(f"known{int(name[1]) + upper}", _row(path))) for upper in (0, 2))
         return self.scope.named(f"known {name[1]} {path}", lambda: low | high << wide(32))
 
     def code(self, type_name: str) -> Expr:

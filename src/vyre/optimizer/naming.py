@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Final
 
 from vyre.ir.limits import MAX_NAME_LENGTH
+
+# How long a name may be for a number to go behind it.
+LONGEST_HINT: Final = MAX_NAME_LENGTH - 12
+_FEW: Final = 4
 
 
 class Names:
     """The names that are given out, and in which scopes. ``source`` are those of the source, in parts."""
 
-    def __init__(self, taken: Iterable[str], source: Iterable[Iterable[str]], last: list[int]) -> None:
+    def __init__(self, taken: Iterable[str], source: Sequence[Sequence[str]], last: list[int]) -> None:
         self.source = source
         self.unlikes: dict[str, str] = {}
+        self.asked = 0
         self.last = last
-        # The scopes of each name's declarations, in order; a name that is taken has the whole program's.
-        self.scopes: dict[str, list[int]] = {name: [0] for name in taken}
+        # The scope of a name's one declaration, or in order those of more; a name that is taken has the program's.
+        self.scopes: dict[str, int | list[int]] = dict.fromkeys(taken, 0)
         self.numbers: dict[str, int] = {}
 
     def unlike(self, hint: str) -> str:
@@ -25,28 +31,30 @@ class Names:
         found = self.unlikes.get(hint)
         if found is None:
             found = hint
-            while found in self.all_of_source:
+            while self._is_in_source(found):
                 found += "_"
             self.unlikes[hint] = found
         return found
+
+    def _is_in_source(self, name: str) -> bool:
+        # Few names are found more quickly than all are put into a set.
+        self.asked += 1
+        return any(name in part for part in self.source) if self.asked <= _FEW else name in self.all_of_source
 
     @cached_property
     def all_of_source(self) -> set[str]:
         return set().union(*self.source)
 
     def make(self, hint: str, scope: int) -> str:
-        if hint not in self.scopes and len(hint) <= MAX_NAME_LENGTH - 12:
-            self.scopes[hint] = [scope]
-            return hint
-        hint = hint[: MAX_NAME_LENGTH - 12]
-        name = hint
+        name = hint = hint[:LONGEST_HINT]
         while not self._is_free(name, scope):
             self.numbers[hint] = number = self.numbers.get(hint, 0) + 1
             name = f"{hint}_{number}"
         return name
 
     def _is_free(self, name: str, scope: int) -> bool:
-        scopes = self.scopes.setdefault(name, [])
+        held = self.scopes.setdefault(name, [])
+        scopes = [held] if isinstance(held, int) else held
         place = bisect_left(scopes, scope)
         if place < len(scopes) and scopes[place] <= self.last[scope]:
             return False
@@ -54,4 +62,5 @@ class Names:
         if place and self.last[scopes[place - 1]] >= scope:
             return False
         scopes.insert(place, scope)
+        self.scopes[name] = scopes
         return True

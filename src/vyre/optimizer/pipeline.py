@@ -18,12 +18,15 @@ from vyre.ir import walk
 from vyre.ir.binding import Array
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, Arena, Kind
+from vyre.optimizer.arena import NONE, Arena
 from vyre.optimizer.decode import decode
-from vyre.optimizer.dispatcher import Bytes, OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep
+from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep, words_of
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP
+from vyre.optimizer.outline import Outline
+from vyre.optimizer.reading import reader_of
+from vyre.optimizer.records import WORDS
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
 from vyre.optimizer.switches import EVERY_BIT
@@ -34,7 +37,10 @@ Steps = list[tuple[Program, int]]
 ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
 _MOST_WORKGROUPS: Final = 64
-_READ: Final = ("canon", "head", "a0", "a1", "a2", "packed", "fired")
+# What has to be zero at first; everything else is written before it is read.
+_BLANK: Final = ("again", "tail", "settled", "fired")
+_FOUND: Final = ("canon", "head", "a0", "a1", "a2")
+_READ: Final = (*(f"found_{name}" for name in _FOUND), "packed", "fired")
 
 
 def optimize_with(
@@ -69,7 +75,7 @@ def optimize_with(
     goes_on = True
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
-        arena, outline = timed("encode", encode, program)
+        arena, outline = timed("encode", _encoded, program, dispatcher)
         findings, was_hit = timed("kernels", _find, arena, dispatcher, groups)
         better, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
@@ -85,6 +91,10 @@ def optimize_with(
     return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), rounds, hits)
 
 
+def _encoded(program: Program, dispatcher: OptimizerDispatcher) -> tuple[Arena, Outline]:
+    return encode(program, reader_of(dispatcher))
+
+
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
     """What the kernels find in an arena."""
     return _find(arena, dispatcher, groups)[0]
@@ -96,7 +106,7 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     memory, steps = _memory(arena, groups, len(programs.rules)), _steps(arena, programs)
     was_hit = False
     if dispatcher.supports_persistent():
-        read, was_hit = _run_resident(arena, dispatcher, memory, steps)
+        read, was_hit = _run_resident(dispatcher, memory, steps)
     else:
         read = _run_each(dispatcher, memory, steps)
     packed = read["packed"]
@@ -105,7 +115,7 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     live, uses = packed & 1, 1 + (packed >> 1 & 1)
     counts = read["fired"].tolist()
     fired = {name: count for name, count in zip(programs.rules, counts[1:], strict=True) if count}
-    canon, head, a0, a1, a2 = (read[name] for name in ("canon", "head", "a0", "a1", "a2"))
+    canon, head, a0, a1, a2 = (read[f"found_{name}"] for name in _FOUND)
     return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit
 
 
@@ -113,22 +123,16 @@ def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
     """Every buffer of the kernels as it is at first; behind each row there is room for a literal."""
     rows = arena.rows
     slots = 1 << max(4, (2 * rows).bit_length())
-
-    def room(column: Array) -> Array:
-        return np.concatenate((column, np.full(rows, NONE, np.uint32)))
-
-    given = {name: room(arena.columns[name]) for name in ("head", "a0", "a1", "a2")}
+    given = {f"given_{name}": arena.columns[name] for name in ("head", "a0", "a1", "a2")}
     given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
     given |= {name: getattr(arena, name) for name in (
-        "level", "order", "levels", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
+        "order", "levels", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
     )}  # fmt: skip
+    given["given_level"] = arena.level
     given["params"] = np.array([groups, rows, slots - 1, arena.level_count], np.uint32)
-    by_row = ("link", "early", "canon", "live", "queue", "place", "uses", "packed")
-    sizes: dict[str, int] = dict.fromkeys(by_row, 2 * rows)
-    sizes |= {"slots": slots, "best": slots, "again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
-    # Rows are needed as they were only if they are gone through again, which is for the sake of loops.
-    has_loops = bool(np.any(arena.columns["head"] & 0xFF == Kind.LOOP))
-    sizes |= {"known": 8 * rows, "kept": 4 * rows if has_loops else 1}
+    sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
+    sizes |= {"records": 2 * rows * WORDS["records"], "table": slots * WORDS["table"]}
+    sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
     return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
 
 
@@ -145,16 +149,16 @@ def _run_each(dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: 
         inputs = [memory[decl.name].tobytes() for decl in program.input_buffers()]
         outputs = dispatcher.dispatch(program, inputs, (grid,))
         for decl, data in zip(program.output_buffers(), outputs, strict=True):
-            memory[decl.name] = _words(decl.name, data, memory[decl.name].size)
+            memory[decl.name] = words_of(decl.name, data, memory[decl.name].size)
     return {name: memory[name] for name in _READ}
 
 
 def _run_resident(
-    arena: Arena, dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps
+    dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps
 ) -> tuple[dict[str, Array], bool]:
     written = {decl.name for program, _ in steps for decl in program.output_buffers()}
     fixed = [name for name in memory if name not in written]
-    static = dispatcher.acquire_static("optimizer.arena", [memory[name].tobytes() for name in fixed])
+    static = dispatcher.acquire_static("optimizer.arena", [_bytes(memory[name]) for name in fixed])
     try:
         if len(static.handles) != len(fixed):
             raise DispatchFailed(
@@ -166,12 +170,10 @@ def _run_resident(
         handles = dispatcher.allocate_many([memory[name].nbytes for name in names])
         try:
             held = dict(zip((*fixed, *names), (*static.handles, *handles), strict=True))
-            blank = [name for name in names if name not in arena.columns]
-            fills = [(held[name], memory[name].nbytes, 0) for name in blank]
-            uploads = [(held[name], memory[name].tobytes()) for name in names if name in arena.columns]
+            fills = [(held[name], memory[name].nbytes, 0) for name in names if name in _BLANK]
             launches = [_launch(program, held, grid) for program, grid in steps]
             ranges = [ResidentRange(held[name], 0, memory[name].nbytes) for name in _READ]
-            data = dispatcher.run_sequence(launches, ranges, fills=fills, uploads=uploads)
+            data = dispatcher.run_sequence(launches, ranges, fills=fills)
         except Exception as error:
             _freeing_too(lambda: dispatcher.free_many(handles), error)
             raise
@@ -184,8 +186,12 @@ def _run_resident(
         raise DispatchFailed(
             f"{len(data)} columns came back instead of {len(_READ)}.", "mend the dispatcher.", code="wrong-column"
         )
-    read = {name: _words(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
+    read = {name: words_of(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
     return read, static.cache_hit
+
+
+def _bytes(column: Array) -> memoryview:
+    return column.view(np.uint8).data
 
 
 def _launch(program: Program, held: dict[str, int], grid: int) -> ResidentStep:
@@ -197,14 +203,3 @@ def _freeing_too(free: Any, error: Exception) -> None:
         free()
     except Exception as other:
         error.add_note(f"and freeing its buffers failed too: {other}")
-
-
-def _words(name: str, data: Bytes, count: int) -> Array:
-    """A column as it was read, which has to have exactly its words."""
-    if len(data) != 4 * count:
-        raise DispatchFailed(
-            f"column '{name}' came back with {len(data)} bytes instead of {4 * count}.",
-            "mend the dispatcher: it must give the whole column and nothing else.",
-            code="wrong-column",
-        )
-    return np.frombuffer(data, np.uint32)

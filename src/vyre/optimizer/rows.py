@@ -1,10 +1,10 @@
-"""How are rows collected? Column by column: what every row has in lists, what few rows have by their numbers."""
+"""How are rows collected? Column by column: what every row has one by one, what few rows have by their numbers."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -16,14 +16,17 @@ _USUAL: Final = {"a2": NONE, "scope": 0, "d0": NONE, "d1": NONE}
 
 
 class Rows:
-    """The rows so far. ``levels`` are -1 for rows of statements."""
+    """The rows so far. ``levels`` are -1 for rows of statements.
 
-    def __init__(self) -> None:
-        self.heads: list[int] = []
-        self.first: list[int] = []
-        self.second: list[int] = []
-        self.levels: list[int] = []
+    Lists are quicker to look into than arrays, which can take many rows at once.
+    """
+
+    def __init__(self, *, in_arrays: bool = False) -> None:
+        columns: list[list[int] | array[int]]
+        columns = [array("I"), array("I"), array("I"), array("i")] if in_arrays else [[], [], [], []]
+        self.heads, self.first, self.second, self.levels = columns
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
+        self._scattered: list[tuple[str, Array, Any]] = []
 
     def add_literal(self, word: int, low: int, high: int) -> int:
         """The number of a new row that is a literal, by its two words."""
@@ -61,12 +64,32 @@ class Rows:
             self.rare["d1"][row] = d1
         return row
 
+    def extend(self, head: Array, a0: Array, a1: Array, level: Array) -> None:
+        """Many new rows in arrays, by their columns."""
+        for column, more in ((self.heads, head), (self.first, a0), (self.second, a1), (self.levels, level)):
+            assert isinstance(column, array)
+            column.frombytes(more.view(np.uint8).data)
+
+    def scatter(self, name: str, rows: Array, values: Any) -> None:
+        """Gives many rows, or none, words in a column that few have one in."""
+        if len(rows):
+            self._scattered.append((name, rows, values))
+
+    def heads_and_levels(self, rows: Array) -> list[Array]:
+        """The words of some rows in arrays."""
+        found = []
+        for column in (self.heads, self.levels):
+            assert isinstance(column, array)
+            found.append(np.frombuffer(column, np.uint32)[rows])
+        return found
+
     def arena(self, scopes: Scopes) -> Arena:
         """All rows and scopes as an arena."""
-        columns = {"head": self.heads, "a0": self.first, "a1": self.second}
-        made = {name: words(column) for name, column in columns.items()}
+        made = {"head": words(self.heads), "a0": words(self.first), "a1": words(self.second)}
         made |= {name: _scattered(len(self.heads), usual, self.rare[name]) for name, usual in _USUAL.items()}
-        by_level = order_by_level(np.frombuffer(array("q", self.levels), np.int64), made["head"])
+        for name, rows, values in self._scattered:
+            made[name][rows] = values
+        by_level = order_by_level(words(self.levels, "i").view(np.int32), made["head"])
         return Arena(len(self.heads), made, *by_level, *map(words, scopes.columns()))
 
 
@@ -99,9 +122,9 @@ class Scopes:
         return self.parents, self.lasts, self.loops, self.controls, self.arms
 
 
-def words(column: Sequence[int]) -> Array:
-    """A column of u32."""
-    return np.frombuffer(array("I", column), np.uint32)
+def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:
+    """A column of u32, which an array may be already."""
+    return np.frombuffer(column if isinstance(column, array) else array(code, column), np.uint32)
 
 
 def _scattered(size: int, usual: int, rare: Mapping[int, int]) -> Array:

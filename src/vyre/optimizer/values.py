@@ -7,9 +7,8 @@ later, before memory or a cell changes, may turn out not to be needed, and then 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from enum import Enum
-from itertools import compress
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -17,10 +16,12 @@ import numpy as np
 
 from vyre.ir import nodes as n
 from vyre.ir.binding import Array
-from vyre.optimizer.arena import MOVABLE, NONE, OPERATION_CODES, OPERATIONS, TYPES, USES_NOTHING, Arena, Kind, Leaf
+from vyre.ir.nodes import BinOp, Let, Var
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, TYPES, USES_NOTHING, Arena, Kind, Leaf
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.naming import Names
+from vyre.optimizer.naming import LONGEST_HINT, Names
 from vyre.optimizer.outline import Outline, Variable
+from vyre.optimizer.rows import words
 from vyre.semantics.operators import BINARY, Result
 
 # How deep expressions nest before a part of them gets a name.
@@ -31,11 +32,19 @@ _IDS: Final = {
     Leaf.LOCAL_ID: n.LocalId,
     Leaf.NUM_WORKGROUPS: n.NumWorkgroups,
 }
-_COMPARISONS: Final = [OPERATION_CODES[name] for name, operator in BINARY.items() if operator.result is Result.BOOL]
+# By the codes of operations, and of what is none.
+_COMPARES: Final = np.array(
+    [name in BINARY and BINARY[name].result is Result.BOOL for name in OPERATIONS] + [False], dtype=bool
+)
 # The names of the binary operators by their codes; behind them is what every other row has.
 _BINARY: Final = tuple(name if name in BINARY else None for name in (*OPERATIONS, None))
-_LOAD: Final = Kind.LOAD.value
-_USES_NOTHING: Final = [kind.value for kind in USES_NOTHING]
+# Plain numbers, with which columns are compared more quickly than with members.
+_LITERAL, _OPERATION, _LEAF, _LOAD, _ASSIGN = (
+    kind.value for kind in (Kind.LITERAL, Kind.OPERATION, Kind.LEAF, Kind.LOAD, Kind.ASSIGN)
+)
+_MOVABLE: Final = np.isin(np.arange(256), MOVABLE)
+_USES_ROWS: Final = ~np.isin(np.arange(256), USES_NOTHING)
+_SIMPLE: Final = np.isin(np.arange(256), (Kind.LEAF, Kind.LITERAL))
 
 
 class Way(Enum):
@@ -67,7 +76,7 @@ Written = list[n.Stmt | Kept]
 class Frame(msgspec.Struct, eq=False):
     """An open list. A loop's condition has a scope but no list. Its declarations are visible in a scope.
 
-    Of the values with a place in it, so many have been ``passed``.
+    Of the values with a place in it, those up to one have been ``passed``, and they end before ``stop``.
     """
 
     scope: int
@@ -75,8 +84,9 @@ class Frame(msgspec.Struct, eq=False):
     out: Written | None
     undo: list[tuple[int, n.Expr | None, InCell | None]]
     generations: list[tuple[Variable, int]]
+    passed: int
+    stop: int
     ended: bool = False
-    passed: int = 0
 
 
 class Values:
@@ -84,46 +94,39 @@ class Values:
 
     def __init__(self, arena: Arena, outline: Outline, findings: Findings) -> None:
         rows = len(findings.head) // 2
-        buffers = [decl.name for decl in outline.program.buffers]
-        words = findings.head[:rows]
-        kinds = words & 0xFF
-        self.rows, self.findings, self.buffers = rows, findings, buffers
+        self.rows, self.buffers = rows, [decl.name for decl in outline.program.buffers]
         self.last: list[int] = arena.scope_last.tolist()
-        # Small numbers as bytes, which are there at once.
-        self.kinds, self.operations = _small(kinds), _small(words >> 16)
-        is_operation = kinds == Kind.OPERATION
-        self.binary = _small(np.where(is_operation, words >> 16, len(OPERATIONS)))
+        # Columns as they are, and small numbers as bytes: of a row that nobody asks for, no objects are made.
+        self.canon, self.place, self.head = findings.canon.data, findings.place.data, findings.head.data
+        self.a0, self.a1, self.a2 = findings.a0.data, findings.a1.data, findings.a2.data
         self.live, self.uses = _small(findings.live[:rows]), _small(np.minimum(findings.uses[:rows], 2))
-        self.canon: list[int] = findings.canon[:rows].tolist()
-        self.place: list[int] = findings.place[:rows].tolist()
-        # Operands by the rows that stand for them; behind all rows is one for operands that there are not.
-        first = self._operands(findings.a0, is_operation | (kinds == Kind.LOAD))
-        second, third = self._operands(findings.a1, is_operation), self._operands(findings.a2, is_operation)
-        with_third = np.nonzero(third < 2 * rows)[0]
-        self.first: list[int] = first.tolist()
-        self.second: list[int] = second.tolist()
-        # What is compared without computing anything is compared where it matters, for whoever reads a branch to see.
-        is_simple = np.append(np.isin(findings.head & 0xFF, (Kind.LEAF, Kind.LITERAL)), False)
-        is_comparison = is_operation & np.isin(words >> 16, _COMPARISONS)
-        is_guard = is_comparison & is_simple[first] & is_simple[second]
-        self.guards = _small(is_guard)
-        self._find_pending(arena, kinds, ~is_guard)
-        self.third: dict[int, int] = dict(zip(with_third.tolist(), third[with_third].tolist(), strict=True))
+        kinds = findings.head.astype(np.uint8)
+        self.kinds = kinds.tobytes()
+        is_movable = _MOVABLE[kinds[:rows]]
+        stands = np.where(is_movable, findings.place[:rows], arena.columns["scope"])
+        is_needed = (findings.live[:rows] != 0) & (findings.canon[:rows] == np.arange(rows, dtype=np.uint32))
+        used_at = self._find_operands(findings, kinds[:rows], stands, is_needed)
+        self._find_pending(findings, kinds, stands, is_needed, is_movable)
         # The first name that one of the rows has for which a row stands.
-        named = findings.canon[np.array(outline.named[0], np.int64)]
-        has_use = findings.live[named] != 0
-        names = list(compress(outline.named[1], has_use.tolist()))
-        self.hints = dict(zip(reversed(named[has_use].tolist()), reversed(names), strict=True))
-        self.names = Names(buffers, outline.names, self.last)
+        named_rows, self.called = outline.named
+        hints = np.full(2 * rows, NONE, np.uint32)
+        hints[findings.canon[words(named_rows)][::-1]] = np.arange(len(named_rows), dtype=np.uint32)[::-1]
+        self.hints = hints.data
+        self.names = Names(self.buffers, outline.names, self.last)
         # What needs no computing: constants, and the names of values. Cells, whose contents change, are apart.
         self.at_hand: list[n.Expr | None] = [None] * (2 * rows)
         self.at_hand.append(n.Lit(0, TYPES[0]))
-        for row, literal in self._literals():
+        given = np.flatnonzero((used_at != NONE) & (kinds == _LITERAL))
+        bits = (findings.a0[given] | findings.a1[given].astype(np.uint64) << 32).tolist()
+        types = map(TYPES.__getitem__, (findings.head[given] >> 8 & 0xFF).tolist())
+        for row, literal in zip(given.tolist(), map(n.Lit, bits, types), strict=True):
             self.at_hand[row] = literal
-        for row in np.nonzero(kinds == Kind.LEAF)[0].tolist():
+        for row in np.flatnonzero(kinds == _LEAF).tolist():
             self.at_hand[row] = self.without_name(row)
+        self.nesting = bytearray(2 * rows + 1)
         self.in_cells: dict[int, InCell] = {}
         self.kept: dict[int, Kept] = {}
+        self.keeps = False
         self.cell_names: dict[Variable, str] = {}
         self.generation: dict[Variable, int] = {}
         self.written_loads: set[int] = set()
@@ -132,58 +135,67 @@ class Values:
         # While values are kept that may not be needed: of each declaration under way, what its value names.
         self.collectors: list[list[Kept]] = []
 
-    def _operands(self, column: Array, which: Array) -> Array:
-        rows = np.arange(self.rows)
-        there = which & (column[: self.rows] != NONE)
-        return np.where(there, self.findings.canon[np.where(there, column[: self.rows], rows)], 2 * self.rows)
+    def _find_operands(self, findings: Findings, kinds: Array, stands: Array, is_needed: Array) -> Array:
+        """Operands by the rows that stand for them, and which values get a name; of what is used, where that is.
 
-    def _find_pending(self, arena: Arena, kinds: Array, which: Array) -> None:
-        """By scope the values that have their place in it, in order and by position, and which of all get a name."""
-        findings, rows = self.findings, self.rows
-        numbers, place = np.arange(rows), findings.place[:rows]
-        # A value stands where the first of those did for which its row stands.
-        self.position = np.arange(2 * rows)
-        late = np.nonzero(findings.canon[:rows] > numbers)[0]
-        np.minimum.at(self.position, findings.canon[late], late)
-        is_needed = (findings.live[:rows] != 0) & (findings.canon[:rows] == numbers)
-        is_movable = (kinds >= MOVABLE[0]) & (kinds <= MOVABLE[-1])
+        Behind all rows is one for operands that there are not. Those of what is not needed are out of range.
+        """
+        rows, none = self.rows, 2 * self.rows
+        first = np.where(is_needed, np.uint32(none), np.uint32(NONE))
+        second, third = np.full(rows, none, np.uint32), np.full(rows, none, np.uint32)
+        used_at = np.full(none, NONE, np.uint32)
+        users = np.flatnonzero(is_needed & _USES_ROWS[kinds])
+        for operands, column in ((first, findings.a0), (second, findings.a1), (third, findings.a2)):
+            given = column[users]
+            there = given != NONE
+            using, used = users[there], findings.canon[given[there]]
+            operands[using] = used
+            used_at[used] = stands[using]
+            users = users[kinds[users] != _LOAD]
+        self.first, self.second, self.third = first.data, second.data, third.data
         # A value of one use is written there, unless that is in another list.
-        used_at = np.full(2 * rows, NONE, np.uint32)
-        stands = np.where(is_movable, place, arena.columns["scope"])
-        uses_rows = is_needed & np.isin(kinds, _USES_NOTHING, invert=True)
-        for column in (findings.a0, findings.a1, findings.a2):
-            users = np.nonzero(uses_rows & (column[:rows] != NONE))[0]
-            used = findings.canon[column[users]]
-            used_at[used] = stands[users]
-            uses_rows &= kinds != Kind.LOAD
-        self.named = _small((findings.uses[:rows] > 1) | (used_at[:rows] != place))
-        # What is assigned in its list may be computed right into its cell.
-        is_assigned = np.zeros(2 * rows, bool)
-        assignments = np.nonzero((kinds == Kind.ASSIGN) & is_needed)[0]
-        assigned = findings.canon[findings.a0[assignments]]
-        is_assigned[assigned[findings.place[assigned] == stands[assignments]]] = True
-        pending = np.nonzero(which & is_needed & is_movable & (place != NONE) & ~is_assigned[:rows])[0]
-        pending = pending[np.lexsort((self.position[pending], place[pending]))]
-        scopes, starts = np.unique(place[pending], return_index=True)
-        parts = np.split(pending, starts[1:]) if len(pending) else []
-        self.pending = {
-            int(scope): (part.tolist(), self.position[part].tolist()) for scope, part in zip(scopes, parts, strict=True)
-        }
-        self.nesting = bytearray(2 * rows + 1)
+        self.named = _small((findings.uses[:rows] > 1) | (used_at[:rows] != findings.place[:rows]))
+        return used_at
 
-    def _literals(self) -> Iterator[tuple[int, n.Lit]]:
-        findings = self.findings
-        # Of equal literals one is live, and another may be what a statement names.
-        rows = np.nonzero(findings.head & 0xFF == Kind.LITERAL)[0]
-        columns = [column[rows].tolist() for column in (findings.a0, findings.a1, findings.head >> 8 & 0xFF)]
-        keys = list(zip(*columns, strict=True))
-        made = {(low, high, code): n.Lit(low | high << 32, TYPES[code]) for low, high, code in dict.fromkeys(keys)}
-        return zip(rows.tolist(), map(made.__getitem__, keys), strict=True)
+    def _find_pending(
+        self, findings: Findings, kinds: Array, stands: Array, is_needed: Array, is_movable: Array
+    ) -> None:
+        """The values that have a place, by scope and position, with what they are made of."""
+        rows, canon, place = self.rows, findings.canon, findings.place
+        is_pending = is_needed & is_movable & (place[:rows] != NONE)
+        # What is assigned in its list may be computed right into its cell.
+        assignments = np.flatnonzero(is_needed & (kinds[:rows] == _ASSIGN))
+        assigned = canon[findings.a0[assignments]]
+        is_pending[assigned[(assigned < rows) & (place[assigned] == stands[assignments])]] = False
+        # What is compared without computing anything is compared where it matters, for whoever reads a branch to see.
+        is_operation = kinds[:rows] == _OPERATION
+        operations = np.where(is_operation, findings.head[:rows] >> 16, len(OPERATIONS)).astype(np.uint8)
+        first, second = np.asarray(self.first), np.asarray(self.second)
+        guards = np.flatnonzero(is_needed & _COMPARES[operations])
+        guards = guards[_SIMPLE[kinds[first[guards]]] & _SIMPLE[kinds[second[guards]]]]
+        is_pending[guards] = False
+        self.binary, self.guards = operations.tobytes(), set(guards.tolist())
+        # A value stands where the first of those did for which its row stands.
+        position = np.arange(rows, dtype=np.uint32)
+        late = np.flatnonzero((canon[:rows] > position) & (canon[:rows] < rows))[::-1]
+        position[canon[late]] = late
+        pending = np.flatnonzero(is_pending)
+        pending = pending[np.lexsort((position[pending], place[pending]))]
+        columns = pending, first[pending], second[pending], operations[pending]
+        self.pending = np.column_stack(columns).astype(np.uint32)
+        self.position, self.positions = position.data, position[pending].data
+        scopes = place[pending]
+        bounds = [0, *(np.flatnonzero(scopes[1:] != scopes[:-1]) + 1).tolist(), len(scopes)]
+        self.spans = {int(scopes[start]): (start, stop) for start, stop in pairwise(bounds) if start < stop}
 
     def known(self, row: int) -> int | None:
         """The low word of a row that is a literal."""
         row = self.canon[row]
-        return int(self.findings.a0[row]) if self.findings.head[row] & 0xFF == Kind.LITERAL else None
+        return self.a0[row] if self.kinds[row] == _LITERAL else None
+
+    def span(self, scope: int) -> tuple[int, int]:
+        """Where the values with their place in a scope begin and end."""
+        return self.spans.get(scope, (0, 0))
 
     def is_written(self, row: int) -> bool:
         """Whether a load has a name, or has been written where it was used."""
@@ -204,12 +216,12 @@ class Values:
         """Whoever is here has not passed the declarations of this list, nor need cells hold what they held."""
         for row in {row for row, _, _ in frame.undo}.union(self.in_cells):
             self.name(row, frame, self.without_name(row))
-        for row in self.pending.get(frame.scope, ([], []))[0][: frame.passed]:
+        for row in self.pending[self.span(frame.scope)[0] : frame.passed, 0].tolist():
             self.at_hand[row] = self.without_name(row)
 
     def without_name(self, row: int) -> n.Expr | None:
         """How a row is written anywhere."""
-        if self.kinds[row] == Kind.LEAF and (row not in self.hints or self.uses[row] < 2):
+        if self.kinds[row] == _LEAF and (self.hints[row] == NONE or self.uses[row] < 2):
             return self._leaf(row)
         return None
 
@@ -227,8 +239,8 @@ class Values:
 
     def hint(self, row: int, otherwise: str) -> str:
         """A name from the source, or one that nothing in the source has."""
-        hint = self.hints.get(row)
-        return hint if hint is not None else self.names.unlike(otherwise)
+        hint = self.hints[row]
+        return self.called[hint] if hint != NONE else self.names.unlike(otherwise)
 
     def declare(self, row: int, value: n.Expr, frame: Frame, otherwise: str, parts: list[Kept] | None = None) -> n.Var:
         """Gives a value a name, in a list; with what it names, if it may turn out not to be needed."""
@@ -237,6 +249,7 @@ class Values:
         let, var = n.Let(name, value), n.Var(name)
         if parts is not None:
             self.kept[row] = Kept(let, parts)
+            self.keeps = True
             frame.out.append(self.kept[row])
         else:
             if self.kept:
@@ -250,28 +263,40 @@ class Values:
 
         Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
         """
-        pending, positions = self.pending.get(frame.scope, ([], []))
-        if frame.passed == len(pending) or positions[frame.passed] >= end:
+        start, stop = frame.passed, frame.stop
+        if start == stop or (numbers := end - self.positions[start]) <= 0:
             return
-        at_hand, in_cells, kept, nesting = self.at_hand, self.in_cells, self.kept, self.nesting
-        binary, first, second, named = self.binary, self.first, self.second, self.named
-        start, frame.passed = frame.passed, bisect_left(positions, end, frame.passed)
-        for row in pending[start : frame.passed]:
+        # No two positions are the same, so there are no more of them before the end than numbers.
+        frame.passed = stop = bisect_left(self.positions, end, start, min(stop, start + numbers))
+        at_hand, in_cells, kept, nesting, named = self.at_hand, self.in_cells, self.kept, self.nesting, self.named
+        out, visible, names, taken = frame.out, frame.visible, self.names, self.names.scopes
+        hints, called = self.hints, self.called
+        assert out is not None
+        for row, one, other, operation in self.pending[start:stop].tolist():
             if at_hand[row] is not None or (in_cells and row in in_cells):
                 continue
-            one, other = first[row], second[row]
-            left, right, name = at_hand[one], at_hand[other], _BINARY[binary[row]]
-            if left is None or right is None or name is None or kept:
+            left, right, operator = at_hand[one], at_hand[other], _BINARY[operation]
+            if left is None or right is None or operator is None or kept:
                 if named[row]:
                     self.evaluate(row, frame, Way.NAMED)
                 continue
-            node = n.BinOp(name, left, right)
-            depth = 1 + max(nesting[one], nesting[other])
-            if named[row] or depth >= _DEEPEST:
-                self.declare(row, node, frame, "t")
+            node = BinOp(operator, left, right)
+            if not named[row]:
+                depth, beside = nesting[one] + 1, nesting[other] + 1
+                if depth < beside:
+                    depth = beside
+                if depth < _DEEPEST:
+                    at_hand[row], nesting[row] = node, depth
+                    continue
+            # Behind its own list nobody asks for it, so that its name need not be taken back there.
+            number = hints[row]
+            name = called[number] if number != NONE else names.unlike("t")
+            if name in taken or len(name) > LONGEST_HINT:
+                name = names.make(name, visible)
             else:
-                at_hand[row] = node
-                nesting[row] = depth
+                taken[name] = visible
+            out.append(Let(name, node))
+            at_hand[row] = Var(name)
 
     def keep(self, row: int, frame: Frame) -> None:
         """Declares a value that may be needed when it cannot be computed any more."""
@@ -335,7 +360,7 @@ class Values:
             if way is Way.AS_NEEDED:
                 home = frame if place[row] == frame.scope and frame.out is not None else self.home(place[row], frame)
                 way = Way.IN_PLACE
-                if home is not None and (uses[row] > 1 or home is not frame) and not guards[row]:
+                if home is not None and (uses[row] > 1 or home is not frame) and row not in guards:
                     way, frame = Way.NAMED, home
                     if is_keeping:
                         self.collectors.append([])
@@ -351,9 +376,9 @@ class Values:
                     needed = second[row]
                     right = self._held(needed)
             if last is None and right is not None:
-                last = at_hand[third.get(row, none) if third else none]
+                last = at_hand[third[row]]
                 if last is None or kept:
-                    needed = third.get(row, none)
+                    needed = third[row]
                     last = self._held(needed)
             if left is None or right is None or last is None:
                 waiting.append((row, frame, way, left, right, depth))
@@ -386,12 +411,12 @@ class Values:
         """A value that is no binary operation."""
         match self.kinds[row]:
             case Kind.LOAD:
-                return n.Load(self.buffers[self.findings.a2[row]], parts[0])
+                return n.Load(self.buffers[self.a2[row]], parts[0])
             case Kind.LEAF:
                 return self._leaf(row)
             case Kind.OPERATION:
-                target = TYPES[self.findings.head[row] >> 8 & 0xFF]
-                match OPERATIONS[self.operations[row]]:
+                target = TYPES[self.head[row] >> 8 & 0xFF]
+                match OPERATIONS[self.binary[row]]:
                     case "select":
                         return n.Select(*parts)
                     case "fma":
@@ -405,8 +430,8 @@ class Values:
         raise AssertionError(f"row {row} is needed before it has a name")
 
     def _leaf(self, row: int) -> n.Expr:
-        what = int(self.findings.a0[row])
-        match Leaf(self.operations[row]):
+        what = self.a0[row]
+        match Leaf(self.head[row] >> 16):
             case Leaf.LENGTH:
                 return n.BufLen(self.buffers[what])
             case Leaf.SUBGROUP_LANE:

@@ -168,11 +168,12 @@ def assembly(text: str) -> str:
 class Loaded:
     """Object code in memory, and the functions in it."""
 
-    def __init__(self, code: bytes) -> None:
+    def __init__(self, *codes: bytes) -> None:
         with _LOCK:
             empty = llvm.parse_assembly("")
             self._engine = llvm.create_mcjit_compiler(empty, _new_target_machine())
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            for code in codes:
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
 
     def address(self, name: str) -> int:
