@@ -318,11 +318,13 @@ class _Encoder:
     def _parts(self, body: n.Body, least: int) -> Iterator[tuple[int, int, bool]]:
         """The parts of a list, from where to where, and which of them are long runs of values and stores."""
         assigned, sticky, others = self.assigned, self.sticky, [len(body)]
-        if assigned or sticky or not {Let, Store}.issuperset(map(type, body)):
+        stats = self.program.stats()
+        if stats.kinds.get("Let", 0) + stats.kinds.get("Store", 0) < stats.statements or stats.has(*_PINNED):
             others[:0] = [
                 place
                 for place, one in enumerate(body)
-                if (type(one) is not Let or one.name in assigned or id(one) in sticky) and type(one) is not Store
+                if (type(one) is not Let or one.name in assigned or id(one) in sticky or type(one.value) in _PINNED)
+                and type(one) is not Store
             ]
         done = first = 0
         for place in others:

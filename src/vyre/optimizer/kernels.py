@@ -27,6 +27,7 @@ from vyre.semantics.operators import OPERATORS
 
 WORKGROUP: Final = 64
 SLOT: Final = 1 << 31
+ALONE: Final = 1 << 31
 MOST_SWEEPS: Final = 4
 MOST_STEPS: Final = 6
 PACKED_NOWHERE: Final = (1 << 30) - 1
@@ -46,6 +47,14 @@ def _own_part(number: str, limit: str, body: str) -> str:
     }}"""
 
 
+def _stretch(number: str) -> str:
+    """Statements that tell where a stretch of the order begins and ends, and whether one should go through it alone."""
+    return f"""
+      let start = stretches[{number}] & {ALONE - 1}
+      let end = stretches[{number} + 1] & {ALONE - 1}
+      let is_narrow = stretches[{number}] >= {ALONE}"""
+
+
 def _resolved(row: str) -> str:
     """The row that stands for another, of a level that is done."""
     return f"select({row} == {NONE}, {NONE}, canon[{row}])"
@@ -58,14 +67,15 @@ def _same(a: str, b: str) -> str:
     return f"(({a} == {b}) | ({literal} & {equal}))"
 
 
-def _is_commutative(operation: str) -> str:
-    """Whether the operands of an operation may change places, by the operator table."""
+def _swaps(word: str) -> str:
+    """Whether the operands of a row may change places, by the operator table."""
     words = [0, 0, 0]
     for code, name in enumerate(OPERATIONS):
         if name in OPERATORS and OPERATORS[name].commutative:
             words[code >> 5] |= 1 << (code & 31)
+    operation = f"({word} >> 16)"
     chosen = f"select({operation} < 32, {words[0]}, select({operation} < 64, {words[1]}, {words[2]}))"
-    return f"(({chosen} >> ({operation} & 31) & 1) == 1)"
+    return f"((({word} & 255) == {Kind.OPERATION.value}) & (({chosen} >> ({operation} & 31) & 1) == 1))"
 
 
 def _keyed(row: str) -> str:
@@ -94,26 +104,9 @@ def _intern(*, alone: bool) -> str:
                   canon[row] = canon[found]
                 }}"""
     return f"""
-        let made = head[row]
-        let sort = made & 255
-        let is_sought = (sort == {Kind.OPERATION.value}) | (sort == {Kind.LOAD.value}) | (sort == {Kind.PHI.value})
-        if shares & is_sought & (canon[row] == row) {{
-          let x = a0[row]
-          let y = a1[row]
-          let z = a2[row]
-          let is_load = sort == {Kind.LOAD.value}
-          let swaps = (sort == {Kind.OPERATION.value}) & {_is_commutative("(made >> 16)")}
-          let x_key = x * 0x85ebca6b
-          let y_key = y * 0x85ebca6b
-          let z_key = z * 0x85ebca6b
-          {_keyed("x")}
-          if !is_load {{
-            {_keyed("y")}
-            if z != {NONE} {{ {_keyed("z")} }}
-          }}
-          let slot = select(swaps, x_key + y_key, rotl(x_key, 5) + y_key) ^ rotl(z_key, 11) ^ made * 0xc2b2ae35
-          slot = (slot ^ slot >> 15) * 0x27d4eb2f
-          slot = (slot ^ slot >> 13) & table_mask
+        let own = key[row]
+        if own != 0 {{
+          let slot = own >> 1 & table_mask
           let seeking = true
           while seeking {{
             let found = {take}
@@ -121,17 +114,25 @@ def _intern(*, alone: bool) -> str:
               seeking = false
               {claim}
             }} else {{
-              let x1 = a0[found]
-              let y1 = a1[found]
-              let z1 = a2[found]
-              let equal = head[found] == made
-              if is_load {{
-                equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
-              }} else {{
-                let straight = {_same("x", "x1")} & {_same("y", "y1")}
-                let crossed = swaps & {_same("x", "y1")} & {_same("y", "x1")}
-                equal = equal & (straight | crossed) & {_same("z", "z1")}
-                equal = equal & ((sort != {Kind.PHI.value}) | (scope[row] == scope[found]))
+              let equal = key[found] == own
+              if equal {{
+                let made = head[row]
+                let sort = made & 255
+                let x = a0[row]
+                let y = a1[row]
+                let z = a2[row]
+                let x1 = a0[found]
+                let y1 = a1[found]
+                let z1 = a2[found]
+                equal = head[found] == made
+                if sort == {Kind.LOAD.value} {{
+                  equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
+                }} else {{
+                  let straight = {_same("x", "x1")} & {_same("y", "y1")}
+                  let crossed = {_swaps("made")} & {_same("x", "y1")} & {_same("y", "x1")}
+                  equal = equal & (straight | crossed) & {_same("z", "z1")}
+                  equal = equal & ((sort != {Kind.PHI.value}) | (scope[row] == scope[found]))
+                }}
               }}
               if equal {{
                 seeking = false
@@ -143,6 +144,33 @@ def _intern(*, alone: bool) -> str:
           }}
         }}"""
 
+
+# Makes the key of a row that is to be looked up, 0 for others, while its operands are at hand; equal rows have equal
+# keys, and others seldom.
+_KEY: Final = f"""
+        let mixed = 0
+        if shares & (canon[row] == row) {{
+          let made = head[row]
+          let sort = made & 255
+          if (sort == {Kind.OPERATION.value}) | (sort == {Kind.LOAD.value}) | (sort == {Kind.PHI.value}) {{
+            let x = a0[row]
+            let y = a1[row]
+            let z = a2[row]
+            let x_key = x * 0x85ebca6b
+            let y_key = y * 0x85ebca6b
+            let z_key = z * 0x85ebca6b
+            {_keyed("x")}
+            if sort != {Kind.LOAD.value} {{
+              {_keyed("y")}
+              if z != {NONE} {{ {_keyed("z")} }}
+            }}
+            mixed = select({_swaps("made")}, x_key + y_key, rotl(x_key, 5) + y_key)
+            mixed = mixed ^ rotl(z_key, 11) ^ made * 0xc2b2ae35
+            mixed = (mixed ^ mixed >> 15) * 0x27d4eb2f
+            mixed = mixed ^ mixed >> 13 | 1
+          }}
+        }}
+        key[row] = mixed"""
 
 _CLEAR_SLOT: Final = f"""
       slots[empty] = {NONE}
@@ -188,7 +216,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 5 given_level: u32[] read
   buffer 6 scope: u32[] read
   buffer 7 order: u32[] read
-  buffer 8 levels: u32[] read
+  buffer 8 stretches: u32[] read
   buffer 9 scope_last: u32[] read
   buffer 10 params: u32[] read
   buffer 11 table: u32[] readwrite
@@ -200,7 +228,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let table_mask = params[2]
-  let level_count = params[3]
+  let stretch_count = params[3]
   let shares = (params[0] & {PASSES["share"]}) != 0
   let sweep = 0
   while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
@@ -210,16 +238,10 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
     {_own_part("tally", "len(fired)", _CLEAR_COUNT)}
     {_own_part("k", "2 * rows", _MAKE_RECORD)}
     let here = 0
-    while here < level_count {{
+    while here < stretch_count {{
       grid_sync
-      let start = levels[here]
-      let end = levels[here + 1]
-      let is_narrow = end - start <= 1
+      {_stretch("here")}
       here = here + 1
-      while is_narrow & (here < level_count) & (levels[here + 1] - end <= 1) {{
-        here = here + 1
-        end = levels[here]
-      }}
       let step = select(is_narrow, 1, stride)
       let at = select(is_narrow & (me != 0), end, start + me)
       while at < end {{
@@ -297,6 +319,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           early[row] = scope[row]
           if kind == {Kind.LITERAL.value} {{ region "literal" {{ }} }}
         }}
+        {_KEY}
         if is_narrow {{ {_intern(alone=True)} }}
         at = at + step
       }}
@@ -504,7 +527,7 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 1 given_head: u32[] read
   buffer 2 scope: u32[] read
   buffer 3 order: u32[] read
-  buffer 4 levels: u32[] read
+  buffer 4 stretches: u32[] read
   buffer 5 scope_parent: u32[] read
   buffer 6 scope_last: u32[] read
   buffer 7 scope_loops: u32[] read
@@ -513,20 +536,14 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
-  let level_count = params[3]
+  let stretch_count = params[3]
   let moves = (params[0] & {PASSES["motion"]}) != 0
   {_own_part("k", "rows", _USE_BY_STATEMENT)}
-  let here = level_count
+  let here = stretch_count
   while here > 0 {{
     grid_sync
-    let end = levels[here]
     here = here - 1
-    let start = levels[here]
-    let is_narrow = end - start <= 1
-    while is_narrow & (here > 0) & (start - levels[here - 1] <= 1) {{
-      here = here - 1
-      start = levels[here]
-    }}
+    {_stretch("here")}
     let step = select(is_narrow, 1, stride)
     let at = select(is_narrow & (me != 0), end, start + me)
     while at < end {{

@@ -23,7 +23,7 @@ from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep, words_of
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.kernels import PACKED_NOWHERE, WORKGROUP
+from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
 from vyre.optimizer.outline import Outline
 from vyre.optimizer.reading import reader_of
 from vyre.optimizer.records import WORDS
@@ -37,6 +37,8 @@ Steps = list[tuple[Program, int]]
 ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
 _MOST_WORKGROUPS: Final = 64
+# How many rows of a level an invocation has.
+_ROWS_EACH: Final = 4
 # What has to be zero at first; everything else is written before it is read.
 _BLANK: Final = ("again", "tail", "settled", "fired")
 _FOUND: Final = ("canon", "head", "a0", "a1", "a2")
@@ -126,20 +128,28 @@ def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
     given = {f"given_{name}": arena.columns[name] for name in ("head", "a0", "a1", "a2")}
     given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
     given |= {name: getattr(arena, name) for name in (
-        "order", "levels", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
+        "order", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
     )}  # fmt: skip
     given["given_level"] = arena.level
-    given["params"] = np.array([groups, rows, slots - 1, arena.level_count], np.uint32)
+    given["stretches"] = _stretches(arena.levels)
+    given["params"] = np.array([groups, rows, slots - 1, len(given["stretches"]) - 1], np.uint32)
     sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
     sizes |= {"records": 2 * rows * WORDS["records"], "table": slots * WORDS["table"]}
     sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
     return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
 
 
+def _stretches(levels: Array) -> Array:
+    """Where to meet in the order of rows: at each level, but for those of one row behind one another."""
+    is_narrow = np.diff(levels) <= 1
+    begins = np.flatnonzero(~(is_narrow & np.append(False, is_narrow[:-1])))
+    return np.append(levels[begins] | np.uint32(ALONE) * is_narrow[begins], levels[-1])
+
+
 def _steps(arena: Arena, programs: ProgramSet) -> Steps:
-    """The kernels with their grids: as many workgroups as a level has use for."""
+    """The kernels with their grids: as many workgroups as a level has use for, and a few if there are many levels."""
     width = len(arena.order) // max(1, arena.level_count)
-    groups = max(1, min(_MOST_WORKGROUPS, width // WORKGROUP))
+    groups = max(1, min(_MOST_WORKGROUPS, width // (_ROWS_EACH * WORKGROUP)), min(4, arena.rows // 4096))
     every = max(1, -(-2 * arena.rows // WORKGROUP))
     return [(programs.simplify, groups), (programs.live, groups), (programs.place, groups), (programs.pack, every)]
 

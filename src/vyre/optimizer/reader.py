@@ -139,7 +139,8 @@ def _add_row(word: str, a0: str, a1: str, level: str) -> str:
             rows = rows + 1"""
 
 
-# Reads what is behind a tag: a number into low and high, a label, or a word of which low and high are the first bytes.
+# Reads what is behind a tag: a number into low and high, the label of a type as its code into more, or a word, of which
+# low and high are the first bytes and more is a hash of those behind.
 _FIELDS: Final = f"""
       let low = 0
       let high = 0
@@ -174,8 +175,9 @@ _FIELDS: Final = f"""
       if (form & {Form.LABEL.value}) != 0 {{
         let first = {_four_bytes("at")}
         let size = first & 31
-        more = {_four_bytes("at + 1")}
-        if size < 4 {{ more = more & (1 << (size << 3)) - 1 }}
+        let label = {_four_bytes("at + 1")}
+        if size < 4 {{ label = label & (1 << (size << 3)) - 1 }}
+        more = {_type_code("label")}
         at = at + 1 + size
       }}
       if (form & {Form.WORD.value}) != 0 {{
@@ -238,10 +240,7 @@ _PLACE: Final = f"""
               words[place + 5] = {NONE}
               words[place + 6] = {head(Kind.LEAF, DType.U32)} | (form & 0xff0000)
               words[place + 7] = low
-              if {_is(n.Lit)} {{
-                let type_code = {_type_code("more")}
-                words[place + 6] = {head(Kind.LITERAL)} | type_code << 8
-              }}
+              if {_is(n.Lit)} {{ words[place + 6] = {head(Kind.LITERAL)} | more << 8 }}
             }}
           }} else if (entry ^ hash) <= {PLACES} {{
             place = (entry & {PLACES}) * {RECORD}
@@ -270,9 +269,7 @@ _GIVE: Final = f"""
         let taken = stack[frame + 2]
         let arity = around >> 4 & 3
         let deepest = max(deep, stack[frame + 5])
-        if taken == (around >> 6 & 1) {{
-          if (around & {Form.LABEL.value}) == 0 {{ stack[frame + 6] = word >> 8 & 15 }}
-        }}
+        if (taken == (around >> 6 & 1)) & ((around & {Form.LABEL.value}) == 0) {{ stack[frame + 6] = word >> 8 & 15 }}
         if taken + 1 < arity {{
           stack[frame + 2] = taken + 1
           stack[frame + 3 + taken] = row
@@ -409,7 +406,7 @@ program read(workgroup 1) {{
           stack[frame + 1] = select({_is(n.Let)}, place, select((form & {Form.WORD.value}) != 0, row, form >> 16 & 255))
           stack[frame + 2] = 0
           stack[frame + 5] = 0
-          if (form & {Form.LABEL.value}) != 0 {{ stack[frame + 6] = {_type_code("more")} }}
+          stack[frame + 6] = more
           stack[frame + 7] = word
           depth = depth + 1
         }}

@@ -18,7 +18,7 @@ from vyre.ir.program import Program
 # The columns by record, and how many words there are from one record to the next: a line of memory for each row.
 RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "records": ("head", "a0", "a1", "a2", "canon", "early", "place", "uses", "known0", "known1", "known2",
-                "known3", "live", "level"),
+                "known3", "live", "level", "key"),
     "table": ("slots", "best"),
 }  # fmt: skip
 WORDS: Final = {"records": 16, "table": 2}
