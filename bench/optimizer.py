@@ -78,7 +78,7 @@ def compare_code(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool
     for shape in SHAPES:
         best: dict[int, float] = {}
         for size in SIZES[: 3 if quick else 4]:
-            repetitions = 2 if size > 100_000 else 3 if quick else max(5, min(20, 1_000_000 // size))
+            repetitions = 4 if size > 100_000 else 3 if quick else max(5, min(20, 1_000_000 // size))
             taken, report, instructions = _compare(size, shape, dispatcher, repetitions)
             outcome.samples[f"{shape} {size}"] = taken
             best[size] = taken.best("vyre")

@@ -279,11 +279,11 @@ def test_what_is_not_read_is_walked(reader: Counting, usual: Counting) -> None:
     body: list[n.Stmt] = []
     for number in range(600):
         body += interleaved(Random(number), 4, f"v{number}_")
-        if number % 50 == 10:
+        if number % 300 == 10:
             body.append(n.Let(f"old{number}", b.atomic_add("b", n.lit(0), n.lit(1))))
-        elif number % 50 == 20:
-            body.append(n.Let(f"sum{number}", b.subgroup_reduce("add", n.lit(2))))
-        elif number % 50 == 30:
+        elif number % 100 == 20:
+            body.append(n.Let(f"sum{number}", b.subgroup_reduce("add", n.lit(2)) + 1))
+        elif number % 300 == 30:
             body.append(n.Store("a", b.atomic_load("a", n.lit(1)), n.lit(1)))
     program = new_program(body)
     for reads in (reader, usual):

@@ -84,7 +84,9 @@ class Read(msgspec.Struct, frozen=True, eq=False):
 class Reader:
     """Reads runs of ``least`` statements and more, if they are no fewer than ``share`` of the words that are known."""
 
-    def __init__(self, dispatcher: OptimizerDispatcher, program: Program, least: int = 512, share: float = 1) -> None:
+    def __init__(
+        self, dispatcher: OptimizerDispatcher, program: Program, least: int = 512, share: float = 0.25
+    ) -> None:
         self.least = least
         self.share = share
         self._dispatcher = dispatcher
