@@ -358,7 +358,7 @@ def test_resident_steps_see_each_other_and_stop_when_nothing_changes() -> None:
 
 def test_a_pipeline_tells_what_became_of_it() -> None:
     pipeline = backend(16).compile(parse(COLLATZ))
-    assert "16 lanes" in pipeline.explain()
+    assert "32 lanes" in pipeline.explain()
     assert "1 divergent loops" in pipeline.explain()
     assert "define void @kernel" in pipeline.llvm()
     assert "kernel" in pipeline.asm()

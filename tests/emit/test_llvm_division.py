@@ -24,6 +24,21 @@ program divide(workgroup 64) {{
 }}
 """
 
+MULTIPLES = """
+program multiples(workgroup 64) {{
+  buffer 0 a: {dtype}[] read
+  buffer 1 b: {dtype}[] read
+  buffer 2 out: u32[] output
+  let n = a[gid.x]
+  let found = false
+  for k in 0..3 {{ if n % (b[0] + {dtype}(k)) == {dtype}(0) {{ found = true; break }} }}
+  let rest = n % b[0]
+  let big = rest != {dtype}(0) & n > {dtype}(5)
+  out[gid.x] = u32(rest == {dtype}(0)) + 2 * u32(big) + 4 * u32(found)
+}}
+"""
+ONES = (0, 1, 2, 3, 7, 641, 2**16, 2**16 + 1, 2**24 - 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 2, 2**32 - 1)
+
 
 def divisors() -> Array:
     """The smallest and the greatest, and those beside every power of two and where rounding to f32 changes."""
@@ -68,13 +83,30 @@ def test_every_lane_by_its_own(width: int, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int32])
-@pytest.mark.parametrize("divisor", [0, 1, 2, 3, 7, 641, 2**16 + 1, 2**24 - 1, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1])
+@pytest.mark.parametrize("divisor", ONES)
 def test_all_lanes_by_one(divisor: int, dtype: type) -> None:
-    one = np.array([divisor], np.uint32)
-    random = np.random.default_rng(3).integers(0, 2**32, 2000).astype(np.uint32)
-    a = np.concatenate([dividends(np.maximum(one, 1).astype(np.int64))[0], random]).view(dtype)
-    b = one.view(dtype)
+    a, b = some_by_one(divisor, dtype)
     assert all(map(np.array_equal, divide(a, b, 16, "b[0]"), expected(a, np.repeat(b, len(a)))))
+
+
+def some_by_one(divisor: int, dtype: type) -> tuple[Array, Array]:
+    one = np.array([divisor], np.uint32)
+    random = np.random.default_rng(3)
+    near, anywhere = (dividends(np.maximum(one, 1).astype(np.int64))[0], random.integers(0, 2**32, 900))
+    multiples = random.integers(0, 2**32, 900) // max(divisor, 1) * max(divisor, 1)
+    return np.concatenate([near, anywhere, multiples]).astype(np.uint32).view(dtype), one.view(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int32])
+@pytest.mark.parametrize("width", [1, 4, 8, 16])
+def test_multiples_of_one(width: int, dtype: type) -> None:
+    program = parse(MULTIPLES.format(dtype="i32" if dtype is np.int32 else "u32"))
+    for divisor in ONES:
+        a, b = some_by_one(divisor, dtype)
+        (given,) = backend(width).dispatch(program, [a, b], DispatchConfig(dispatch_elements=len(a)))
+        holds = [expected(a, np.repeat(b + np.asarray(k, dtype), len(a)))[1] == 0 for k in range(3)]
+        wanted = holds[0] + 2 * (~holds[0] & (a > 5)) + 4 * np.logical_or.reduce(holds)
+        assert np.array_equal(np.frombuffer(given, np.uint32), wanted), divisor
 
 
 @pytest.mark.long

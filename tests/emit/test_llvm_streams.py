@@ -12,7 +12,7 @@ from vyre.conform.case import Case
 from vyre.emit.llvm import emit_kernel
 from vyre.emit.llvm.streams import loads_ahead, streams_of
 from vyre.ir import nodes as n
-from vyre.ir import parse, walk
+from vyre.ir import parse, print_program, walk
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
@@ -104,6 +104,11 @@ def test_the_code_says_so_once_for_each(width: int, whole: int) -> None:
     text = emit_kernel(STENCIL, width, flat=False).text
     assert text.count("call void @llvm.prefetch") == 2
     assert text.count(f"align {whole}, !nontemporal !1") == 1
+
+
+def test_every_line_of_long_elements_is_read_ahead() -> None:
+    longer = parse(print_program(STENCIL).replace("f32", "f64"))
+    assert emit_kernel(longer, 16, flat=False).text.count("call void @llvm.prefetch") == 4
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -182,9 +182,10 @@ class Shapes:
 
     def of(self, root: n.Expr) -> Shape:
         """The shape of an expression."""
-        return walk.fold(root, self._of_node)
+        return walk.fold(root, self.of_node)
 
-    def _of_node(self, node: n.Expr, given: list[Shape]) -> Shape:
+    def of_node(self, node: n.Expr, given: list[Shape]) -> Shape:
+        """The shape of what a node gives, by those of its operands."""
         return self.variables[node.name] if isinstance(node, n.Var) else self.layout.shape_of(node, given)
 
     def _fresh(self) -> int:

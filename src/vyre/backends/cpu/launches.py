@@ -85,7 +85,7 @@ class PreparedLaunch:
     """A plan that is one launch: its kernel, and a frame with all of its argument block but the addresses.
 
     ``pack`` makes what ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the plan's
-    memory in its order, and the caller runs it alone.
+    memory in its order.
     """
 
     __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack")
@@ -107,7 +107,7 @@ class PreparedLaunch:
         self.frame = address_of(self._frame)
         self.pack = Struct(f"{len(names)}P").pack
         is_in_order = self._order == list(range(len(self._order)))
-        self.is_simple = is_in_order and not launch.captures and not self.is_shared
+        self.is_simple = is_in_order and not launch.captures
 
     def arrays(self, memory: Sequence[Array]) -> list[Array]:
         """The arrays of the kernel's buffers, in its order, from those of the plan's."""

@@ -32,8 +32,9 @@ from vyre.driver.cache import DiskCache
 POOL_BYTES: Final = 640
 PART_BYTES: Final = 64
 # How often a thread that has done its part looks at another's that does not advance before it helps there: some
-# microseconds.
+# microseconds; and fewer times at one that nobody has begun, whose thread is asleep or has no processor.
 _PATIENCE: Final = 256
+_DOUBT: Final = 8
 # The words in a pool that say how often a waiting thread looks before it sleeps, and how many threads there are.
 SPINS_WORD: Final = 51
 THREADS_WORD: Final = 52
@@ -220,7 +221,9 @@ wait:
   %gone = icmp uge i64 %far, %length
   br i1 %gone, label %empty, label %patience
 patience:
-  %patient = icmp ult i64 %waited, PATIENCE
+  %begun = icmp ne i64 %far, 0
+  %looks = select i1 %begun, i64 PATIENCE, i64 DOUBT
+  %patient = icmp ult i64 %waited, %looks
   br i1 %patient, label %pause, label %see
 pause:
   PAUSE
@@ -643,7 +646,7 @@ def _text() -> str:
     declarations, pause, settle = _MACHINE.get(platform.machine(), ("", "", ""))
     text = declarations + _TEXT.replace("PAUSE", pause).replace("SETTLE", settle)
     text = text.replace("DATA_OFFSET", str(_DATA_OFFSET))
-    text = text.replace("PATIENCE", str(_PATIENCE))
+    text = text.replace("PATIENCE", str(_PATIENCE)).replace("DOUBT", str(_DOUBT))
     for ending in Ending:
         text = text.replace(f"ret i64 {ending.name}\n", f"ret i64 {ending.value}\n")
     return text

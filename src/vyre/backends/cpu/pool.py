@@ -113,16 +113,17 @@ class Pool:
 
     def run(self, launch: PreparedLaunch, memory: Sequence[Array], timeout_s: float | None) -> int:
         """Runs a launch; 0, or why not all of it ran: MISALIGNED, TIMED_OUT, or what the kernel says."""
-        if launch.is_simple and timeout_s is None:
-            return self._enter(None, launch.frame, launch.pack(*map(id, memory)), None)
-        arrays = launch.arrays(memory)
-        objects = launch.pack(*map(id, arrays))
+        arrays = memory if launch.is_simple else launch.arrays(memory)
+        objects, shared = launch.pack(*map(id, arrays)), launch.is_shared
+        if timeout_s is None:
+            return self._share(launch, objects, None) if shared else self._enter(None, launch.frame, objects, None)
         stop = np.zeros(1, np.int64)
-        stop_word = address_of(stop)
+        word = address_of(stop)
         with stopping_after(timeout_s, stop, 0):
-            if not launch.is_shared:
-                return self._enter(None, launch.frame, objects, stop_word)
-            return self._with_help(lambda pool: self._enter(pool, launch.frame, objects, stop_word))
+            return self._share(launch, objects, word) if shared else self._enter(None, launch.frame, objects, word)
+
+    def _share(self, launch: PreparedLaunch, objects: bytes, stop_word: int | None) -> int:
+        return self._with_help(lambda pool: self._enter(pool, launch.frame, objects, stop_word))
 
     def walk(self, run: int, *, shared: bool) -> Ending:
         """Walks a table from where its run is, with help if some of its nodes are worth sharing."""

@@ -13,7 +13,7 @@ from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.accesses import Accesses
 from vyre.emit.llvm.memory import ALL, NONE
 from vyre.emit.llvm.operators import Lanes
-from vyre.emit.llvm.text import ELEMENT, STORED, shaped
+from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import Cell, Shape, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -33,7 +33,8 @@ class Expressions(Accesses):
     """Writes expressions; ``id_values`` are the ids as the vector at hand has them.
 
     ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``fills`` are
-    where it puts the next value. In a search, comparisons make words.
+    where it puts the next value. In a search, comparisons make words. ``remainders`` are the dividends and the one
+    divisor of what is the remainder of a division by one scalar.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
@@ -42,6 +43,7 @@ class Expressions(Accesses):
         self.is_searching = False
         self.scratch = 0
         self.values: dict[str, Value] = {}
+        self.remainders: dict[str, tuple[str, str]] = {}
         self.cells: dict[str, Cell] = {}
         self.slots: dict[str, Cell] = {}
         self.fills: dict[str, Cell] = {}
@@ -128,7 +130,13 @@ class Expressions(Accesses):
             lanes, texts = self.scalar, [value.text for value in given]
         match node:
             case n.BinOp("div" | "mod" as op) if shape is Shape.VARYING and dtype in _WORDS and _is_variable(given[1]):
-                return Value(dtype, shape, lanes.divide_by_one(op, dtype, texts[0], given[1].text))
+                text = lanes.divide_by_one(op, dtype, texts[0], given[1].text)
+                if op == "mod":
+                    self.remainders[text] = texts[0], given[1].text
+                return Value(dtype, shape, text)
+            case n.BinOp("eq" | "ne" as op) if given[0].text in self.remainders and given[1].text == "0":
+                holds = self._is_multiple(dtype, *self.remainders[given[0].text])
+                return Value(DType.BOOL, shape, holds if op == "eq" else self._not(holds))
             case n.BinOp("and" | "or" | "xor" as op) if shape is Shape.VARYING and dtype is DType.BOOL:
                 return Value(dtype, shape, self._joined(op, *texts))
             case n.BinOp(op):
@@ -150,6 +158,12 @@ class Expressions(Accesses):
                 return Value(target, shape, lanes.bitcast(dtype, target, texts[0]))
             case n.Fma():
                 return Value(dtype, shape, lanes.fma(dtype, *texts))
+
+    def _is_multiple(self, dtype: DType, a: str, b: str) -> str:
+        equal, always = self.vector.is_multiple(dtype, a, b)
+        if self.is_searching:
+            return self._joined("or", equal, self._as_mask(self.code.put(f"sext i1 {always} to i{self.width}")))
+        return self.vector.op("or", "i1", equal, spread(self.code, "i1", always, self.width))
 
     def _atomic(
         self, node: n.Atomic, index: Value, expected: Value | None, operand: Value | None, *, wanted: bool = True

@@ -15,6 +15,7 @@ import msgspec
 
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.abreast import vectors_abreast
 from vyre.emit.llvm.choices import with_choices
 from vyre.emit.llvm.expressions import ALL
 from vyre.emit.llvm.guards import Guard, guard_of
@@ -97,8 +98,10 @@ class _Shell:
         self.segments = [with_unique_names(segment.program) for segment in self.cut.segments]
         # A subgroup is a vector: its lanes are then in lockstep by construction. (LLVM has no sound vectors of one.)
         self.step = program.subgroup_size if program.stats().has_subgroup_ops else width
-        self.width = 0 if width == 1 else max(2, self.step)
         self.size = math.prod(program.workgroup_size)
+        if len(self.segments) == 1 and not program.stats().has_subgroup_ops and (flat or self.size % (2 * width) == 0):
+            self.step *= vectors_abreast(self.segments[0], Layout(program.workgroup_size, width, flat))
+        self.width = 0 if width == 1 else max(2, self.step)
         self.chunks = -(-self.size // self.step)
         alone = min(self.size, self.step) == 1
         self.agreed = frozenset(slot.buffer for slot in self.cut.slots if slot.agreed or alone)

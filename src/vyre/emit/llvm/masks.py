@@ -23,7 +23,7 @@ from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
 _WORDS: Final = {ALL: "-1", NONE: "0"}
-_PLAIN: Final = (
+PLAIN: Final = (
     n.Var, n.Lit, n.BinOp, n.UnOp, n.Select, n.Cast, n.Bitcast, n.Fma, n.InvocationId, n.LocalId, n.WorkgroupId,
     n.NumWorkgroups, n.BufLen,
 )  # fmt: skip
@@ -66,7 +66,7 @@ def _changed(loop: n.Loop | n.While, in_step: set[int]) -> set[str] | None:
                 pass
             case _:
                 return None
-    return changed if all(isinstance(node, _PLAIN) for node in walk.expressions((loop,))) else None
+    return changed if all(isinstance(node, PLAIN) for node in walk.expressions((loop,))) else None
 
 
 class Masks:
@@ -131,9 +131,16 @@ class Masks:
         if b.shape is not Shape.UNIFORM:
             return None
         code, (beyond, after) = self.code, _BEYOND[op]
+        asked, some, end = (code.label(hint) for hint in ("asked", "some", "end"))
+        code.fall(asked)
         first, limit = (code.put(f"zext i32 {value.text} to i64") for value in (a, b))
-        ahead = code.put(f"sub i64 {code.put(f'add i64 {limit}, {int(after)}')}, {first}")
-        for name, other in (("smax", 0), ("smin", self.width)):
-            ahead = code.intrinsic(name, "i64", [("i64", ahead), ("i64", str(other))], ["i64"])
-        word = code.put(f"trunc i64 {code.put(f'shl i64 -1, {ahead}')} to i{self.width}")
+        before = code.put(f"sub i64 {limit if after else code.put(f'add i64 {limit}, -1')}, {first}")
+        # All lanes are beyond the limit, or none, most of the time: a jump costs less than the word.
+        code.branch(code.put(f"icmp slt i64 {before}, 0"), end, some, likely=True)
+        code.begin(some)
+        shift = code.intrinsic("umin", "i64", [("i64", before), ("i64", "63")], ["i64"])
+        word = code.put(f"shl i64 -2, {shift}")
+        word = word if self.width == 64 else code.put(f"trunc i64 {word} to i{self.width}")
+        code.fall(end)
+        word = code.put(f"phi i{self.width} [ -1, %{asked} ], [ {word}, %{some} ]")
         return self._as_mask(word if beyond else code.put(f"xor i{self.width} {word}, -1"))

@@ -7,6 +7,7 @@ a scatter. Lanes write in their order, so the last one stays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Place(msgspec.Struct, frozen=True):
         return self.length.isdigit() and int(self.length) <= 1 << 31
 
 
+_LINE_BYTES: Final = 64
 ALL = "splat (i1 true)"
 NONE = "zeroinitializer"
 ZEROS = "@zeros"
@@ -82,8 +84,10 @@ def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int,
     address = _first_address(code, place, base)
     if ahead:
         further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
-        # To read, into the second cache, data.
-        code.intrinsic("prefetch", "void", [("ptr", further), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["p0"])
+        for line in range(0, lanes * size, _LINE_BYTES):
+            there = code.put(f"getelementptr i8, ptr {further}, i64 {line}") if line else further
+            # To read, into the second cache, data.
+            code.intrinsic("prefetch", "void", [("ptr", there), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["p0"])
     if mask == ALL:
         return code.put(f"load {kind}, ptr {address}, align {size}")
     arguments = [(f"ptr align {size}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")]

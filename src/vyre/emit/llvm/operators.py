@@ -235,6 +235,22 @@ class Lanes:
         whole = self._corrected(op, dividend, divisor, quotient, 1)
         return whole if dtype is DType.U32 else self._signed(op, a, spread(self.code, "i32", one, self.lanes), whole)
 
+    def is_multiple(self, dtype: DType, a: str, b: str) -> tuple[str, str]:
+        """Whether 32-bit integers in every lane are multiples of one scalar, by one division of scalars.
+
+        Let m = 2**32 / b, rounded up: too big by less than 1. Of a = k * b, a * m / 2**32 is then too big by less than
+        a / 2**32, so truncated it is k; and nothing but a multiple is a product of b. Everything is a multiple of 1, of
+        which m is too long for a word, and of 0, by which division is division by 1.
+        """
+        scalar = Lanes(self.code, 0)
+        positive, dividend = (b, a) if dtype is DType.U32 else (scalar._magnitude(b), self._magnitude(a))
+        always = scalar.op("icmp ult", "i32", positive, "2")
+        positive = scalar.intrinsic("umax", "i32", positive, "2")
+        upper = scalar.op("add", "i32", scalar.op("udiv", "i32", "-1", positive), "1")
+        divisor, reciprocal = (spread(self.code, "i32", x, self.lanes) for x in (positive, upper))
+        product = self.op("mul", "i32", self.binary("mul_high", DType.U32, dividend, reciprocal), divisor)
+        return self.op("icmp eq", "i32", product, dividend), always
+
     def _corrected(self, op: str, a: str, b: str, quotient: str, most: int) -> str:
         """The quotient or the remainder of u32, by a quotient that is at most so much too small."""
         rest = self.op("sub", "i32", a, self.op("mul", "i32", quotient, b))

@@ -34,10 +34,12 @@ _REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, Atom
 class Statements(Expressions):
     """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
 
-    ``used`` are the variables that somebody reads, ``dead`` the lanes that returned; ``run_end`` is where a run ends.
-    ``passed`` is the guard that all lanes of the run are known to pass, ``streams`` what runs pass over once.
+    ``program`` is what was written last, ``used`` are the variables of it that somebody reads, ``dead`` the lanes that
+    returned; ``run_end`` is where a run ends. ``passed`` is the guard that all lanes of the run are known to pass,
+    ``streams`` what runs pass over once.
     """
 
+    program: Program | None
     shapes: Shapes
     leavings: Leavings
     used: set[str]
@@ -50,17 +52,20 @@ class Statements(Expressions):
         self.check_elimination = check_elimination
         self.token, self.tokens = 0, 0
         self.loops: list[LoopContext] = []
+        self.program = None
         self.passed: Guard | None = None
         self.streams = Streams()
 
     def write_run(self, program: Program) -> None:
         """Writes a program whose variables have unique names; the mask says who is there."""
-        self.shapes = Shapes(program, self.layout)
-        self.proved = proved_accesses(program) if self.check_elimination else frozenset()
+        if program is not self.program:
+            self.program = program
+            self.shapes = Shapes(program, self.layout)
+            self.proved = proved_accesses(program) if self.check_elimination else frozenset()
+            self.leavings = leavings(program.entry, self.shapes)
+            self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
+            self.searches = searches_of(program, self.shapes) if self.width else Searches()
         self.ahead, self.streamed = loads_ahead(program, self.streams.read), self.streams.written
-        self.leavings = leavings(program.entry, self.shapes)
-        self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
-        self.searches = searches_of(program, self.shapes) if self.width else Searches()
         self.values, self.cells, self.words = {}, {}, {}
         self.is_somebody, self.dead = True, None
         if any(n.Return in self.leavings[id(statement)] for statement in program.entry):
