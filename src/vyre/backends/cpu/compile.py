@@ -26,7 +26,7 @@ from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
 # Part of what object code is kept by: counts up when other code is made of the same text.
-PIPELINE: Final = 4
+PIPELINE: Final = 5
 _LARGE_TEXT: Final = 1 << 20
 _HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
@@ -102,11 +102,15 @@ def _improved(module: Any, size: int, *, optimize: bool) -> Any:
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
     builder = llvm.create_pass_builder(target, tuning)
     if optimize and size < _LARGE_TEXT:
-        passes = builder.getModulePassManager()
-    else:
-        passes = llvm.create_new_module_pass_manager()
-        for name in _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES:
-            getattr(passes, name)()
+        # A kernel is one function: what LLVM does for modules beyond that is to combine its instructions again.
+        of_functions = builder.getFunctionPassManager()
+        for function in module.functions:
+            if not function.is_declaration:
+                of_functions.run(function, builder)
+        return module
+    passes = llvm.create_new_module_pass_manager()
+    for name in _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES:
+        getattr(passes, name)()
     passes.run(module, builder)
     return module
 
