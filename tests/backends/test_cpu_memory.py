@@ -140,21 +140,32 @@ def test_pages_are_kept_when_the_last_view_is_gone(name: str) -> None:
     assert address_of(memory.empty(LARGE, F32)) // 4096 == page
 
 
-def test_few_pages_are_kept_and_none_is_given_that_is_too_short_or_far_too_long() -> None:
+@pytest.mark.parametrize(("size", "kept"), [(LARGE, 64), (32 * LARGE, 3)])
+def test_few_pages_are_kept_and_none_is_given_that_is_too_short_or_far_too_long(size: int, kept: int) -> None:
+    """So many mappings, and so many bytes."""
     memory = Memory()
-    many = [memory.empty(2 * LARGE, F32) for _ in range(30)]
+    many = [memory.empty(size, F32) for _ in range(80)]
     del many
-    assert len(memory._kept) == memory._kept.maxlen == 8
-    others = [memory.empty(LARGE // 2, F32), memory.empty(4 * LARGE, F32)]
-    assert len(memory._kept) == 8
-    for array in others:
-        array[:] = 1
-    fitting = memory.empty(2 * LARGE - 300, F32)
-    assert len(memory._kept) == 7
+    assert len(memory._kept) == kept
+    others = [memory.empty(3 * size // 4, F32), memory.empty(2 * size, F32)]
+    assert len(memory._kept) == kept
+    fitting = memory.empty(size - 300, F32)
+    assert len(memory._kept) == kept - 1
     del others, fitting
-    assert len(memory._kept) == 8
+    assert sum(map(len, memory._kept)) <= 1 << 29
     memory.forget()
     assert not memory._kept
+
+
+def test_zeros_are_zero_in_kept_pages_too() -> None:
+    memory = Memory()
+    array = memory.empty(LARGE, F32)
+    array[:] = 1
+    page = address_of(array) // 4096
+    del array
+    zeros = memory.zeros(4 * LARGE)
+    assert address_of(zeros) // 4096 == page
+    assert not zeros.any()
 
 
 @pytest.mark.skipif(not SMAPS.exists(), reason="only Linux tells what it may take back")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -340,7 +340,9 @@ class CpuBackend(Backend):
             if into is not None:
                 # What is read-only is copied: no slot takes over the memory of the device.
                 return stored([memoryview(buffer.handle[offset : offset + size]).toreadonly()], into)[0]
-            return memoryview(buffer.handle[offset : offset + size].copy())
+            view = buffer.handle[offset : offset + size]
+            copied: Any = view.copy() if size < LARGE_BYTES else self.memory.copy(view)
+            return memoryview(copied)
 
     def host_memory(self, buffer: ResidentBuffer) -> Array:
         memory: Array = require_owned(self, buffer).handle

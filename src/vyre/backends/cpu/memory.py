@@ -23,8 +23,8 @@ from vyre.ir.binding import Array
 # Shorter arrays are NumPy's.
 LARGE_BYTES: Final = 1 << 21
 _PAGE: Final = 4096
-_MOST_KEPT: Final = 8
-_LONGEST_KEPT: Final = 1 << 28
+_MOST_KEPT: Final = 64
+_MOST_BYTES_KEPT: Final = 1 << 29
 # NumPy's own large arrays begin where a page does, and these nowhere near.
 _PLACES: Final = range(512, _PAGE, 512)
 
@@ -91,8 +91,10 @@ def _new_pages(size: int) -> mmap.mmap:
 
 
 def _keep(kept: deque[mmap.mmap], pages: mmap.mmap) -> None:
-    """Keeps pages as long as nobody needs the memory, where the system can be told so."""
-    if len(pages) <= _LONGEST_KEPT and hasattr(mmap, "MADV_FREE"):
-        with suppress(OSError):
+    """Keeps pages as long as nobody needs the memory, where the system can be told so, and lets the oldest go."""
+    if len(pages) <= _MOST_BYTES_KEPT and hasattr(mmap, "MADV_FREE"):
+        with suppress(OSError, IndexError):
             pages.madvise(mmap.MADV_FREE)
             kept.append(pages)
+            while sum(map(len, list(kept))) > _MOST_BYTES_KEPT:
+                kept.popleft()
