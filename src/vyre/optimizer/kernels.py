@@ -7,7 +7,7 @@ noted, and then it is all done once more, from the rows as they were: literals t
 
 live marks what effects need, place finds for each value the scope to compute it in, and pack puts what the host asks
 for into few words. The grid meets between levels, so the host has no part in it; it meets where a loop's body begins,
-so that what lies between two meetings is there once.
+so that what lies between two meetings is there once. Columns that are no buffer here are fields of one (``records``).
 """
 
 from __future__ import annotations
