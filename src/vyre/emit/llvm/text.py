@@ -148,7 +148,9 @@ class Code:
         if result == "void":
             self.do(f"call void @{name}({passed})")
             return ""
-        return self.put(f"call {result} @{name}({passed})")
+        # What a function of a library means is said by us: LLVM takes fmod(0, x) for 0 even where x is no number.
+        ours = " nobuiltin" if declare and not name.startswith("llvm.") else ""
+        return self.put(f"call {result} @{name}({passed}){ours}")
 
     def helper(
         self,
