@@ -7,12 +7,13 @@ import mmap
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 
 from vyre.backends.cpu import CpuBackend
+from vyre.backends.cpu.compile import object_code
 from vyre.backends.cpu.launches import Sharing
 from vyre.conform.case import Case
 from vyre.conform.runner import Outcome, compare, meaning, run_case
@@ -21,8 +22,8 @@ from vyre.errors import VyreError
 from vyre.optimizer.switches import Optimization
 
 __all__ = [
-    "Outcome", "as_if_large", "backend", "compare", "difference", "guarded", "meaning", "outcome", "run_case",
-    "sharing_backend",
+    "Outcome", "as_if_large", "backend", "code_made_once", "compare", "difference", "guarded", "meaning", "outcome",
+    "run_case", "sharing_backend",
 ]  # fmt: skip
 
 # Goes with the process: what is compiled in one run of the tests is nobody's business in the next.
@@ -81,6 +82,14 @@ def as_if_large(chosen: bool = True) -> Iterator[None]:
             patch.setattr("vyre.emit.llvm.kernel.AHEAD_INVOCATIONS", 0)
             patch.setattr("vyre.emit.llvm.kernel.STREAMED_BYTES", 0)
             patch.setattr("vyre.backends.cpu.LARGE_BYTES", 1)
+        yield
+
+
+@contextmanager
+def code_made_once() -> Iterator[None]:
+    """Whoever asks, LLVM makes the code of a text once: backends whose threads differ in number have the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vyre.backends.cpu.compile.object_code", lru_cache(maxsize=16)(object_code))
         yield
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cpu_support import Outcome, as_if_large, backend, compare, meaning, outcome, sharing_backend
+from cpu_support import Outcome, as_if_large, backend, code_made_once, compare, meaning, outcome, sharing_backend
 from generated import Made, made, told
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.kernels import SCALAR, WIDTHS
@@ -126,7 +126,7 @@ def wrong_with(seed: int, setting: Setting, *, thorough: bool) -> tuple[str, str
 def check_block(first: int, count: int, setting: Setting, *, thorough: bool = False) -> None:
     large = first // count // len(SETTINGS) % 2 == 1
     failed = []
-    with as_if_large(large):
+    with as_if_large(large), code_made_once():
         for seed in range(first, first + count):
             print(seed, end=" ", flush=True)
             found = wrong_with(seed, setting, thorough=thorough)
