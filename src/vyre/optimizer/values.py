@@ -348,7 +348,7 @@ class Values:
             return node
         at_hand, kept, none = self.at_hand, self.kept, 2 * self.rows
         first, second, third = self.first, self.second, self.third
-        kinds, binary, uses, place = self.kinds, self.binary, self.uses, self.place
+        kinds, binary, uses, place, nesting = self.kinds, self.binary, self.uses, self.place, self.nesting
         is_keeping, guards = bool(self.collectors), self.guards
         # Of a row: the operands that are written, and how deep they nest; and those rows that wait for an operand.
         left: n.Expr | None = None
@@ -386,7 +386,7 @@ class Values:
                 continue
             name = _BINARY[binary[row]]
             node = self._node(row, left, right, last) if name is None else n.BinOp(name, left, right)
-            depth += 1
+            depth = 1 + max(depth, nesting[first[row]], nesting[second[row]], nesting[third[row]])
             if way is Way.NAMED or (depth >= _DEEPEST and waiting and frame.out is not None):
                 parts = None if not is_keeping else self.collectors.pop() if way is Way.NAMED else []
                 node, depth = self.declare(row, node, frame, "t", parts), 0
