@@ -22,6 +22,7 @@ from vyre.ir import parse, walk
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
 from vyre.ir.program import Program
+from vyre.optimizer.arena import order_by_level
 from vyre.optimizer.encode import encode
 from vyre.optimizer.naming import Names
 from vyre.reference import run
@@ -56,6 +57,23 @@ def test_measured_code_computes_the_same_everywhere(
         passes = integer_code.Passes(integer_code.as_llvm(code))
         passes.run()
         assert np.array_equal(passes.results(given, len(expected)), expected)
+
+
+def test_depth_is_counted_alike_however_a_value_is_written(dispatcher: BackendDispatcher) -> None:
+    """What is kept for later is written where it is needed, what is at hand before that: names stand in one place."""
+    program = parse("""
+        program deep(workgroup 1) {
+          buffer 0 sink: u64[1] output
+
+          let v0 = sink[0] | 1u64 ^ popcount(max(clz(mul_high(rotr(1u64, clz(mul_high(sink[0], rotr(1u64, sat_add(1u64,
+            -max(1u64, sat_add(1u64, mul_high(1u64 % rotr(14u64 | -(min(1u64, sink[0] - 1u64) | 1u64), 1u64),
+            sink[0])))))))), sink[0]) | 1u64), 1u64) + 1u64) | sink[1]
+          sink[0] = 0u64
+          sink[0] = v0
+        }""")
+    better = optimize(program, dispatcher)
+    assert optimize(better, dispatcher) == better
+    assert str(optimize(better, dispatcher)) == str(better)
 
 
 def test_measured_code_is_what_is_asked_for(integer_code: ModuleType) -> None:
@@ -110,17 +128,14 @@ def test_the_collector_stays_as_it_was(is_on: bool, dispatcher: BackendDispatche
         gc.enable()
 
 
-def test_rows_of_a_level_with_one_operation_stand_together() -> None:
-    values = [b.load("given", k) for k in range(8)]
-    stores = [b.store("out", k, one + k if k % 2 else one ^ k) for k, one in enumerate(values)]
-    buffers = [BufferDecl.read("given", 0, DType.U32, 8), BufferDecl.output("out", 1, DType.U32, 8)]
-    arena, _ = encode(Program.new(buffers, 1, stores))
-    for level in range(arena.level_count):
-        rows = arena.order[arena.levels[level] : arena.levels[level + 1]]
-        heads = arena.columns["head"][rows].tolist()
-        changes = sum(one != other for one, other in pairwise(heads))
-        assert changes == len(set(heads)) - 1
-        assert set(arena.level[rows].tolist()) == {level}
+@pytest.mark.parametrize("levels", [[], [-1], [2, -1, 0, 1, 0, -1, 1], [0, *range(70_000), -1, 69_999, 3]])
+def test_rows_are_ordered_by_level_and_then_as_they_come(levels: list[int]) -> None:
+    by_row, order, begins = order_by_level(np.array(levels, np.int32))
+    assert order.tolist() == sorted((row for row, level in enumerate(levels) if level >= 0), key=levels.__getitem__)
+    assert [level for level, (first, behind) in enumerate(pairwise(begins.tolist())) for _ in range(first, behind)] == [
+        levels[row] for row in order.tolist()
+    ]
+    assert by_row.view(np.int32).tolist() == levels
 
 
 def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> None:

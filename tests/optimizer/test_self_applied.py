@@ -79,7 +79,7 @@ def test_they_have_no_races(groups: int) -> None:
     """On a small arena, under an order in which many races would show: atomics meet, plain accesses do not."""
     arena, _ = encode(parse(SMALL))
     programs = whole_programs()
-    memory = pipeline._memory(arena, EVERY_BIT, len(programs.rules))
+    memory = pipeline._memory(pipeline._given(arena, EVERY_BIT), pipeline._sizes(arena.rows, len(programs.rules)))
     for program, _ in pipeline._steps(arena, programs):
         inputs = {decl.name: memory[decl.name] for decl in program.input_buffers()}
         result = reference.run(program, inputs, grid=(groups, 1, 1), races=True, fuel=50_000_000)

@@ -36,7 +36,6 @@ from vyre.optimizer.dispatcher import (
     whole_programs,
 )
 from vyre.optimizer.pipeline import optimize_with
-from vyre.optimizer.reader import reader
 from vyre.optimizer.report import Report
 from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
 
@@ -71,7 +70,8 @@ class BackendDispatcher(OptimizerDispatcher):
     def _made_programs(self) -> ProgramSet:
         def make() -> tuple[Sequence[Program], Sequence[str]]:
             whole = whole_programs()
-            return (whole.simplify, whole.live, whole.place, whole.pack, reader()), whole.rules
+            assert whole.read is not None
+            return (whole.simplify, whole.live, whole.place, whole.pack, whole.read), whole.rules
 
         self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:

@@ -132,17 +132,14 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
         return len(self.levels) - 1
 
 
-def order_by_level(by_row: Array, heads: Array) -> tuple[Array, Array, Array]:
-    """The level of each row, the rows that have one (not -1) by level, and where each level begins.
-
-    In a level, rows of one operation stand together, so that those who work on them side by side do the same.
-    """
-    order = np.argsort(((heads & 0xFF) << 8 | heads >> 16 & 0xFF).astype(np.uint16), kind="stable")
-    # Sixteen bits at a time are sorted without comparing.
-    digits = (by_row + 1).astype(np.uint32)
-    for shift in (0, 16) if len(digits) and digits.max() >= 1 << 16 else (0,):
-        order = order[np.argsort((digits[order] >> shift).astype(np.uint16), kind="stable")]
-    order = order[np.count_nonzero(by_row < 0) :]
-    counts: Any = np.bincount(by_row[order], minlength=1) if len(order) else np.zeros(1, np.int64)
+def order_by_level(by_row: Array) -> tuple[Array, Array, Array]:
+    """The level of each row, the rows that have one (not -1) by level, and where each level begins."""
+    order = np.flatnonzero(by_row >= 0).astype(np.uint32)
+    levels = by_row[order]
+    counts: Any = np.bincount(levels, minlength=1) if len(order) else np.zeros(1, np.int64)
+    if len(counts) <= 1 << 16:
+        # Sixteen bits are sorted without comparing.
+        levels = levels.astype(np.uint16)
+    order = order[np.argsort(levels, kind="stable")]
     starts = np.concatenate(([0], np.cumsum(counts)))
-    return by_row.astype(np.uint32), order.astype(np.uint32), starts.astype(np.uint32)
+    return by_row.astype(np.uint32), order, starts.astype(np.uint32)

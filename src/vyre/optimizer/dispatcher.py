@@ -7,7 +7,8 @@ can be put together from the rest has a default that is right everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -175,6 +176,17 @@ class OptimizerDispatcher:
                 failures[0].add_note(f"and another buffer could not be freed: {more}")
             raise failures[0]
 
+    @contextmanager
+    def held(self, byte_lens: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Resident buffers by their names, which are freed in the end, whatever happens."""
+        handles = self.allocate_many(byte_lens.values())
+        try:
+            yield dict(zip(byte_lens, handles, strict=True))
+        except BaseException as error:
+            self._free_after(handles, error)
+            raise
+        self.free_many(handles)
+
     def acquire_static(self, domain: str, payloads: Sequence[Bytes]) -> StaticBufferSet:
         """Buffers with these contents, which nobody will change; ``domain`` keeps different uses apart."""
         handles = self.allocate_many(map(len, payloads))
@@ -213,7 +225,7 @@ class OptimizerDispatcher:
         self.dispatch_sequence(steps)
         return self.read_ranges(reads)
 
-    def _free_after(self, handles: Sequence[int], error: Exception) -> None:
+    def _free_after(self, handles: Sequence[int], error: BaseException) -> None:
         try:
             self.free_many(handles)
         except Exception as other:

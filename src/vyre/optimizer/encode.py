@@ -7,7 +7,7 @@ operands. Declarations of values are not in it, since a value's row is its decla
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,7 @@ from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump
 from vyre.optimizer.reader import LEAVES
 from vyre.optimizer.reading import Met, Reader
 from vyre.optimizer.rows import Rows, Scopes
+from vyre.optimizer.runs import PINNED, Parts, long_runs
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
@@ -47,7 +48,6 @@ class _Heads(dict[int, int]):
 
 _OPERATORS: Final = {name: _Heads(name) for name in (*BINARY, *UNARY)}
 _LITERALS: Final = {dtype: head(Kind.LITERAL, dtype) for dtype in TYPES}
-_PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
 
 class _Loop(msgspec.Struct, eq=False):
@@ -70,7 +70,6 @@ class _Encoder:
     def __init__(self, program: Program, reader: Reader | None) -> None:
         self.program = program
         self.reader = reader
-        self.rows = Rows(in_arrays=reader is not None and program.stats().statements >= reader.least)
         self.numbers = {decl.name: number for number, decl in enumerate(program.buffers)}
         self.buffer_types = {decl.name: decl.dtype for decl in program.buffers}
         self.literals: dict[tuple[int, DType], int] = {}
@@ -80,6 +79,11 @@ class _Encoder:
         self.loads: dict[int, list[int]] = {}
         self.assigned, self.changes, written = changes_of(program)
         self.sticky = visible_at_resumes(program)
+        self.runs: dict[int, Parts] = {}
+        if reader is not None:
+            self.runs = long_runs(program, self.assigned, self.sticky, reader.least, reader.most)
+        self.reads = 0
+        self.rows = Rows(in_arrays=bool(self.runs))
         self.scopes = Scopes()
         self.depths = self.scopes.depths
         # Where the walk is, what it sees there, and the lists and loops around.
@@ -275,10 +279,11 @@ class _Encoder:
     def _statements(self, body: n.Body) -> Items:
         items = Items(self.scope, [])
         self.lists.append(items)
-        if self.reader is None or len(body) < self.reader.least:
+        runs = self.runs.get(id(body))
+        if self.reader is None or runs is None:
             self._walk(body, items, body)
         else:
-            for first, behind, is_run in self._parts(body, self.reader.least):
+            for first, behind, is_run in runs:
                 if is_run:
                     self._read(body, first, behind, items, self.reader)
                 else:
@@ -315,34 +320,13 @@ class _Encoder:
                 self.skips |= statement is not body[-1]
                 break
 
-    def _parts(self, body: n.Body, least: int) -> Iterator[tuple[int, int, bool]]:
-        """The parts of a list, from where to where, and which of them are long runs of values and stores."""
-        assigned, sticky, others = self.assigned, self.sticky, [len(body)]
-        stats = self.program.stats()
-        if stats.kinds.get("Let", 0) + stats.kinds.get("Store", 0) < stats.statements or stats.has(*_PINNED):
-            others[:0] = [
-                place
-                for place, one in enumerate(body)
-                if (type(one) is not Let or one.name in assigned or id(one) in sticky or type(one.value) in _PINNED)
-                and type(one) is not Store
-            ]
-        done = first = 0
-        for place in others:
-            if place - first >= least:
-                if done < first:
-                    yield done, first, False
-                yield first, place, True
-                done = place
-            first = place + 1
-        if done < len(body):
-            yield done, len(body), False
-
     def _read(self, body: n.Body, first: int, behind: int, items: Items, reader: Reader) -> None:
         while first < behind:
             known = self.met.words
             left = behind - first
             read = 0
-            if left >= known * reader.share:
+            if self.reads < reader.most and left >= known * reader.share:
+                self.reads += 1
                 read = self._take(body[first:behind], items, reader, is_last=behind == len(body))
             # What was told and written in vain is paid for by walking, so that it cannot be done too often.
             walked = max(reader.least, known + left - read >> 3)
@@ -354,7 +338,7 @@ class _Encoder:
 
         Nobody looks for the variables of a run that is the last of its list.
         """
-        taken = reader.take(run, self.met, self.scope, self.control)
+        taken = reader.take(run, self.met, self.scope, self.control, self.program.stats())
         if taken is None:
             return 0
         items.items.extend(taken.effects)
@@ -377,7 +361,7 @@ class _Encoder:
             case n.Loop(_, start, stop, _):
                 self._loop(statement, (self._expression(start), self._expression(stop)))
             case n.While(condition, body):
-                if any(isinstance(node, _PINNED) for node in walk.postorder(condition)):
+                if any(isinstance(node, PINNED) for node in walk.postorder(condition)):
                     # What happens in a condition happens in every pass, and needs a list to stand in.
                     leave = n.If(n.UnOp("lnot", condition), (n.Break(),))
                     again = n.While(n.lit(True), (leave, *body))

@@ -6,7 +6,8 @@ one by one, and the result is the same program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
@@ -24,7 +25,6 @@ from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentR
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
-from vyre.optimizer.outline import Outline
 from vyre.optimizer.reading import reader_of
 from vyre.optimizer.records import WORDS
 from vyre.optimizer.report import Report as Report
@@ -36,6 +36,7 @@ Steps = list[tuple[Program, int]]
 
 ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
+_PROGRAMS: Final = 4
 _MOST_WORKGROUPS: Final = 64
 # How many rows of a level an invocation has.
 _ROWS_EACH: Final = 4
@@ -63,7 +64,7 @@ def optimize_with(
         check(program).raise_if_invalid()
     stages: list[Stage] = []
     fired: dict[str, int] = {}
-    rows_before = rows_after = sweeps = rounds = hits = 0
+    rows_before = rows_after = sweeps = rounds = waits = hits = 0
 
     def timed(name: str, run: Callable[..., Made], *arguments: Any) -> Made:
         start = perf_counter_ns()
@@ -77,24 +78,24 @@ def optimize_with(
     goes_on = True
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
-        arena, outline = timed("encode", _encoded, program, dispatcher)
+        reader = reader_of(dispatcher)
+        arena, outline = timed("encode", encode, program, reader)
         findings, was_hit = timed("kernels", _find, arena, dispatcher, groups)
+        waits += (0 if reader is None else reader.times) + (1 if dispatcher.supports_persistent() else _PROGRAMS)
         better, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
         sweeps, hits = sweeps + findings.sweeps, hits + was_hit
         for name, count in findings.fired.items():
             fired[name] = fired.get(name, 0) + count
-        # What a round found is not taken if there is more of it; and a program at the limit has no room for names.
+        # What a round found is not taken if there is more of it; and a program at the limit has no room for names, of
+        # which there are no more than rows.
         rows_before = rows_before or arena.rows
-        if live > rows_before or sum(1 for _ in walk.statements(better.entry)) > MAX_STATEMENTS:
+        may_be_too_long = program.stats().statements + live > MAX_STATEMENTS
+        if live > rows_before or (may_be_too_long and sum(1 for _ in walk.statements(better.entry)) > MAX_STATEMENTS):
             break
         goes_on = goes_on and better != program
         program, rows_after = better, live
-    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), rounds, hits)
-
-
-def _encoded(program: Program, dispatcher: OptimizerDispatcher) -> tuple[Arena, Outline]:
-    return encode(program, reader_of(dispatcher))
+    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
@@ -105,12 +106,12 @@ def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS
 def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool]:
     """The same, and whether what never changes of the arena was on the device already."""
     programs = dispatcher.programs()
-    memory, steps = _memory(arena, groups, len(programs.rules)), _steps(arena, programs)
+    given, sizes, steps = _given(arena, groups), _sizes(arena.rows, len(programs.rules)), _steps(arena, programs)
     was_hit = False
     if dispatcher.supports_persistent():
-        read, was_hit = _run_resident(dispatcher, memory, steps)
+        read, was_hit = _run_resident(dispatcher, given, sizes, steps)
     else:
-        read = _run_each(dispatcher, memory, steps)
+        read = _run_each(dispatcher, given, sizes, steps)
     packed = read["packed"]
     place = packed >> 2
     place[place == PACKED_NOWHERE] = NONE
@@ -121,10 +122,13 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit
 
 
-def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
-    """Every buffer of the kernels as it is at first; behind each row there is room for a literal."""
-    rows = arena.rows
-    slots = 1 << max(4, (2 * rows).bit_length())
+def _slots(rows: int) -> int:
+    """How large the table of rows is."""
+    return 1 << max(4, (2 * rows).bit_length())
+
+
+def _given(arena: Arena, groups: int) -> dict[str, Array]:
+    """What the kernels are told."""
     given = {f"given_{name}": arena.columns[name] for name in ("head", "a0", "a1", "a2")}
     given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
     given |= {name: getattr(arena, name) for name in (
@@ -132,11 +136,20 @@ def _memory(arena: Arena, groups: int, rules: int) -> dict[str, Array]:
     )}  # fmt: skip
     given["given_level"] = arena.level
     given["stretches"] = _stretches(arena.levels)
-    given["params"] = np.array([groups, rows, slots - 1, len(given["stretches"]) - 1], np.uint32)
+    params = [groups, arena.rows, _slots(arena.rows) - 1, len(given["stretches"]) - 1]
+    return given | {"params": np.array(params, np.uint32)}
+
+
+def _sizes(rows: int, rules: int) -> dict[str, int]:
+    """The words of the kernels' own buffers; behind each row there is room for a literal."""
     sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
-    sizes |= {"records": 2 * rows * WORDS["records"], "table": slots * WORDS["table"]}
-    sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
-    return given | {name: np.zeros(size, np.uint32) for name, size in sizes.items()}
+    sizes |= {"records": 2 * rows * WORDS["records"], "table": _slots(rows) * WORDS["table"]}
+    return sizes | {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
+
+
+def _memory(given: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """All buffers as they are at first."""
+    return {**given, **{name: np.zeros(size, np.uint32) for name, size in sizes.items()}}
 
 
 def _stretches(levels: Array) -> Array:
@@ -154,7 +167,10 @@ def _steps(arena: Arena, programs: ProgramSet) -> Steps:
     return [(programs.simplify, groups), (programs.live, groups), (programs.place, groups), (programs.pack, every)]
 
 
-def _run_each(dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps) -> dict[str, Array]:
+def _run_each(
+    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps
+) -> dict[str, Array]:
+    memory = _memory(given, sizes)
     for program, grid in steps:
         inputs = [memory[decl.name].tobytes() for decl in program.input_buffers()]
         outputs = dispatcher.dispatch(program, inputs, (grid,))
@@ -164,52 +180,42 @@ def _run_each(dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: 
 
 
 def _run_resident(
-    dispatcher: OptimizerDispatcher, memory: dict[str, Array], steps: Steps
+    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps
 ) -> tuple[dict[str, Array], bool]:
-    written = {decl.name for program, _ in steps for decl in program.output_buffers()}
-    fixed = [name for name in memory if name not in written]
-    static = dispatcher.acquire_static("optimizer.arena", [_bytes(memory[name]) for name in fixed])
-    try:
-        if len(static.handles) != len(fixed):
-            raise DispatchFailed(
-                f"{len(static.handles)} static buffers came for {len(fixed)} payloads.",
-                "mend the dispatcher's acquire_static.",
-                code="wrong-static-set",
-            )
-        names = sorted(written)
-        handles = dispatcher.allocate_many([memory[name].nbytes for name in names])
-        try:
-            held = dict(zip((*fixed, *names), (*static.handles, *handles), strict=True))
-            fills = [(held[name], memory[name].nbytes, 0) for name in names if name in _BLANK]
-            launches = [_launch(program, held, grid) for program, grid in steps]
-            ranges = [ResidentRange(held[name], 0, memory[name].nbytes) for name in _READ]
-            data = dispatcher.run_sequence(launches, ranges, fills=fills)
-        except Exception as error:
-            _freeing_too(lambda: dispatcher.free_many(handles), error)
-            raise
-        dispatcher.free_many(handles)
-    except Exception as error:
-        _freeing_too(lambda: dispatcher.release_static(static), error)
-        raise
-    dispatcher.release_static(static)
+    byte_lens = {name: 4 * size for name, size in sizes.items()}
+    with _held_static(dispatcher, given) as (fixed, was_hit), dispatcher.held(byte_lens) as own:
+        held = fixed | own
+        fills = [(held[name], byte_lens[name], 0) for name in _BLANK]
+        launches = [_launch(program, held, grid) for program, grid in steps]
+        ranges = [ResidentRange(held[name], 0, byte_lens[name]) for name in _READ]
+        data = dispatcher.run_sequence(launches, ranges, fills=fills)
     if len(data) != len(_READ):
         raise DispatchFailed(
             f"{len(data)} columns came back instead of {len(_READ)}.", "mend the dispatcher.", code="wrong-column"
         )
-    read = {name: words_of(name, part, memory[name].size) for name, part in zip(_READ, data, strict=True)}
-    return read, static.cache_hit
+    return {name: words_of(name, part, sizes[name]) for name, part in zip(_READ, data, strict=True)}, was_hit
 
 
-def _bytes(column: Array) -> memoryview:
-    return column.view(np.uint8).data
+@contextmanager
+def _held_static(dispatcher: OptimizerDispatcher, given: Mapping[str, Array]) -> Iterator[tuple[dict[str, int], bool]]:
+    """The buffers of what never changes, and whether they were on the device already."""
+    static = dispatcher.acquire_static("optimizer.arena", [column.view(np.uint8).data for column in given.values()])
+    try:
+        if len(static.handles) != len(given):
+            raise DispatchFailed(
+                f"{len(static.handles)} static buffers came for {len(given)} payloads.",
+                "mend the dispatcher's acquire_static.",
+                code="wrong-static-set",
+            )
+        yield dict(zip(given, static.handles, strict=True)), static.cache_hit
+    except BaseException as error:
+        try:
+            dispatcher.release_static(static)
+        except Exception as other:
+            error.add_note(f"and freeing its buffers failed too: {other}")
+        raise
+    dispatcher.release_static(static)
 
 
 def _launch(program: Program, held: dict[str, int], grid: int) -> ResidentStep:
     return ResidentStep(program, tuple(held[decl.name] for decl in program.buffers), (grid,))
-
-
-def _freeing_too(free: Any, error: Exception) -> None:
-    try:
-        free()
-    except Exception as other:
-        error.add_note(f"and freeing its buffers failed too: {other}")

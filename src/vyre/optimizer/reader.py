@@ -4,6 +4,9 @@ The bytes are an array of nodes, each an array of its tag and its fields. First 
 rows in ``given``: operators, buffers, variables, literals, leaves. Then come declarations of values and stores, which
 become rows as the walk in Python would write them. A word is looked up in a table by all its bytes, a literal by its
 bits and its type. What is not known here ends the reading before its statement, and so does a table that is full.
+
+Many nodes come in several such arrays, one after another: the program goes on where it was, with its buffers as it
+left them and ``params`` for the nodes that have come by then.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, OPERATION_CODES, OPERATIONS, TYPES, Kind, Leaf, head, operation_head
 from vyre.semantics.types import DType
 
-# A word of the table: four words of key, where its bytes are, its row, head and level. What has no row yet has its a0
-# where others have their level. A frame of the stack: form, what it is about, how many operands it has, two of them,
-# the level of the deepest, and the type that the operation goes by (of a load, its head).
+# A word of the table: four words of key, where its letters behind the eighth are, its row, head and level. What has no
+# row yet has its a0 where others have their level. A frame of the stack: form, what it is about, how many operands it
+# has, two of them, the level of the deepest, and the type that the operation goes by (of a load, its head).
 RECORD: Final = 8
 DEEPEST: Final = 1_024
 PLACES: Final = (1 << 24) - 1
-RESULT: Final = ("statements", "stores", "rows", "fresh", "thirds", "why")
+# What was read so far, from which the next stream is gone on with; of the nodes, also those that are known.
+RESULT: Final = ("nodes", "stores", "rows", "fresh", "thirds", "why", "words", "letters")
 READ_ALL, UNREAD, FULL = 0, 1, 2
 
 
@@ -226,7 +230,7 @@ _PLACE: Final = f"""
             seeking = false
             if ((form & {Form.IS_NEW.value}) == 0) & (number >= known) {{
               why = {UNREAD}
-            }} else if used == most_words {{
+            }} else if (used == most_words) | (letter_count + (length >> 2) > len(letters)) {{
               why = {FULL}
             }} else {{
               slots[slot] = hash & {~PLACES & NONE} | used
@@ -236,11 +240,19 @@ _PLACE: Final = f"""
               words[place + 1] = low
               words[place + 2] = high
               words[place + 3] = more
-              words[place + 4] = at
+              words[place + 4] = letter_count
               words[place + 5] = {NONE}
               words[place + 6] = {head(Kind.LEAF, DType.U32)} | (form & 0xff0000)
               words[place + 7] = low
               if {_is(n.Lit)} {{ words[place + 6] = {head(Kind.LITERAL)} | more << 8 }}
+              let behind = 8
+              while behind < length {{
+                let part = {_four_bytes("at + behind")}
+                if length - behind < 4 {{ part = part & (1 << ((length & 3) << 3)) - 1 }}
+                letters[letter_count] = part
+                letter_count = letter_count + 1
+                behind = behind + 4
+              }}
             }}
           }} else if (entry ^ hash) <= {PLACES} {{
             place = (entry & {PLACES}) * {RECORD}
@@ -248,11 +260,9 @@ _PLACE: Final = f"""
             seeking = (words[place] != key) | differs
             let behind = 8
             while !seeking & (behind < length) {{
-              let here = {_four_bytes("at + behind")}
-              let other = words[place + 4] + behind
-              let same = here ^ {_four_bytes("other")}
-              if length - behind < 4 {{ same = same & (1 << ((length & 3) << 3)) - 1 }}
-              seeking = same != 0
+              let part = {_four_bytes("at + behind")}
+              if length - behind < 4 {{ part = part & (1 << ((length & 3) << 3)) - 1 }}
+              seeking = part != letters[words[place + 4] + (behind >> 2) - 2]
               behind = behind + 4
             }}
           }}
@@ -319,7 +329,6 @@ _GIVE: Final = f"""
             kept_rows = rows
             kept_fresh = fresh_count
             kept_thirds = third_count
-            if rows > len(head) {{ why = {FULL} }}
           }}
         }}
       }}"""
@@ -343,7 +352,8 @@ program read(workgroup 1) {{
   buffer 14 a1: u32[] readwrite
   buffer 15 thirds: u32[] readwrite
   buffer 16 level: u32[] readwrite
-  buffer 17 result: u32[{len(RESULT)}] readwrite
+  buffer 17 letters: u32[] readwrite
+  buffer 18 result: u32[{len(RESULT)}] readwrite
 
   if gid.x == 0 {{
     let at = params[0]
@@ -352,17 +362,18 @@ program read(workgroup 1) {{
     let first_row = params[3]
     let mask = len(slots) - 1
     let most_words = min(len(words) / {RECORD}, {PLACES})
-    let stores = 0
-    let number = 0
-    let rows = 0
-    let kept_rows = 0
-    let fresh_count = 0
-    let kept_fresh = 0
-    let third_count = 0
-    let kept_thirds = 0
-    let used = 1
+    let number = result[0]
+    let stores = result[1]
+    let rows = result[2]
+    let kept_rows = rows
+    let fresh_count = result[3]
+    let kept_fresh = fresh_count
+    let third_count = result[4]
+    let kept_thirds = third_count
+    let why = result[5]
+    let used = result[6] + 1
+    let letter_count = result[7]
     let depth = 0
-    let why = {READ_ALL}
     while (number < count) & (why == {READ_ALL}) {{
       let node = {_four_bytes("at")}
       let form = forms[node >> 8 & 255]
@@ -413,12 +424,14 @@ program read(workgroup 1) {{
       }}
       {_GIVE}
     }}
-    result[0] = number - known
+    result[0] = number
     result[1] = stores
     result[2] = kept_rows
     result[3] = kept_fresh
     result[4] = kept_thirds
     result[5] = why
+    result[6] = used - 1
+    result[7] = letter_count
   }}
 }}
 """

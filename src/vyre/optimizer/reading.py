@@ -6,7 +6,7 @@ is as if the walk in Python had been there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,20 +14,20 @@ import numpy as np
 
 from vyre.ir import nodes as n
 from vyre.ir.binding import Array
-from vyre.ir.program import Program
+from vyre.ir.program import Program, Stats
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, Leaf, head, type_of
-from vyre.optimizer.dispatcher import OptimizerDispatcher, ResidentRange, ResidentStep, words_of
+from vyre.optimizer.dispatcher import OptimizerDispatcher
 from vyre.optimizer.flow import Flow
 from vyre.optimizer.outline import Effect, Variable
-from vyre.optimizer.reader import DEEPEST, FULL, LEAVES, RECORD, RESULT, forms, operations, tag_of
+from vyre.optimizer.reader import LEAVES, tag_of
 from vyre.optimizer.rows import Rows
+from vyre.optimizer.streaming import COLUMNS, parts, read_plainly, read_resident, room
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 _TAGS_OF_LEAVES: Final = {leaf: tag_of(cls) for cls, leaf in LEAVES.items()}
 _VARIABLE, _LITERAL, _LOAD, _LENGTH = (tag_of(cls) for cls in (n.Var, n.Lit, n.Load, n.BufLen))
 _OPERATORS: Final = [(tag_of(cls), name) for cls, table in ((n.BinOp, BINARY), (n.UnOp, UNARY)) for name in table]
-_COLUMNS: Final = ("head", "a0", "a1", "level")
 
 
 class Met(msgspec.Struct, frozen=True, eq=False):
@@ -68,36 +68,50 @@ class Known(msgspec.Struct, frozen=True, eq=False):
 class Read(msgspec.Struct, frozen=True, eq=False):
     """What was read: the columns of the rows, and what else happened.
 
-    ``thirds`` are the rows, counted from the first, that have an a2, and that; ``values`` the rows of declarations;
-    ``ends`` for each store its statement's number and the version that it ends, NONE if nobody loads it; ``fresh`` the
-    buffers and last writes of new versions; ``written`` the last writes by buffer.
+    ``thirds`` are the rows, counted from the first, that have an a2, and that; ``ends`` for each store its statement's
+    number and the version that it ends, NONE if nobody loads it; ``fresh`` the buffers and last writes of new versions;
+    ``values`` the rows of declarations; ``written`` the last writes by buffer.
     """
 
     columns: dict[str, Array]
     thirds: Array
-    values: Array
     ends: Array
     fresh: Array
+    values: Array
     written: Array
 
 
 class Reader:
-    """Reads runs of ``least`` statements and more, if they are no fewer than ``share`` of the words that are known."""
+    """Reads runs of ``least`` statements and more, if they are no fewer than ``share`` of the words that are known.
+
+    For each of them the host waits once, so that only the longest ``most`` of a program are read. Of one, ``at_once``
+    statements are written before they are read; with fewer of them, handing them over would take longer than that.
+    """
 
     def __init__(
-        self, dispatcher: OptimizerDispatcher, program: Program, least: int = 512, share: float = 0.25
+        self,
+        dispatcher: OptimizerDispatcher,
+        program: Program,
+        *,
+        least: int = 512,
+        share: float = 0.25,
+        most: int = 1,
+        at_once: int = 1 << 16,
     ) -> None:
-        self.least = least
-        self.share = share
-        self._dispatcher = dispatcher
-        self._program = program
+        self.least, self.share, self.most = least, share, most
+        self.times = 0
+        self._at_once = at_once
+        self._dispatcher, self._program = dispatcher, program
 
-    def take(self, run: Sequence[n.Stmt], met: Met, scope: int, control: int) -> Taken | None:
-        """Goes on with the walk as far as a run can be read; nothing, if it is nested too deeply to be written."""
+    def take(self, run: n.Body, met: Met, scope: int, control: int, stats: Stats) -> Taken | None:
+        """Goes on with the walk as far as a run can be read; nothing, if it is nested too deeply to be written.
+
+        ``stats`` are those of the program that the run is of.
+        """
         flow, first = met.flow, len(met.rows.heads)
         moments = [flow.moment(name) for name in met.buffers]
         memory = np.array([(flow.versions.get(moment, NONE), moment[1]) for moment in moments], np.uint32).ravel()
-        read = self.read(run, _known(met), memory, first, len(flow.version_scopes), len(flow.event_scopes))
+        read = self._read(run, _known(met), memory, (first, len(flow.version_scopes), len(flow.event_scopes)), stats)
         if read is None:
             return None
         _take_memory(read, flow, moments, scope)
@@ -107,73 +121,30 @@ class Reader:
         kills = [() if version == NONE else (version,) for version in read.ends[:, 1].tolist()]
         return Taken(read.values, [*map(Effect, stores, (first + effects).tolist(), operands, kills)])
 
-    def read(
-        self, run: Sequence[n.Stmt], known: Known, memory: Array, first_row: int, first_version: int, first_event: int
+    def _read(
+        self, run: n.Body, known: Known, memory: Array, numbers: tuple[int, int, int], stats: Stats
     ) -> Read | None:
         """As many statements as can be read.
 
-        ``memory`` has for each buffer the version that is loaded now (NONE if nobody has) and its last write.
+        ``memory`` has for each buffer the version that is loaded now (NONE if nobody has) and its last write;
+        ``numbers`` are those of the next row, version and event.
         """
-        nodes = [*known.nodes, *run]
-        try:
-            stream = msgspec.msgpack.encode(nodes)
-        except RecursionError:
-            return None
-        starts = 1 if len(nodes) < 16 else 3 if len(nodes) < 1 << 16 else 5
-        params = [starts, len(known.nodes), len(nodes), first_row, first_version, first_event]
-        given: dict[str, Array] = {
-            "stream": np.frombuffer(stream, np.uint8),
-            "params": np.array(params, np.uint32),
-            "given": known.given,
-            "memory": memory,
-            "forms": forms(),
-            "operations": operations(),
-        }
-        slots, rows = 1 << (3 * len(nodes) // 2).bit_length(), len(stream) // 8 + 64
-        while (made := self._run(given, len(run), slots, rows)) is None:
-            slots, rows = 2 * slots, 2 * rows
-        return made
-
-    def _run(self, given: Mapping[str, Array], statements: int, slots: int, rows: int) -> Read | None:
-        """What was read, or nothing if there was not enough room."""
-        sizes = {"slots": slots, "words": slots // 4 * 3 * RECORD, "stack": RECORD * DEEPEST, "result": len(RESULT)}
-        sizes |= {"values": statements, "ends": 2 * statements, "fresh": 2 * statements + given["memory"].size}
-        sizes |= {"thirds": 2 * rows, **dict.fromkeys(_COLUMNS, rows)}
-        run = self._run_resident if self._dispatcher.supports_persistent() else self._run_plainly
-        return run(given, sizes)
-
-    def _run_plainly(self, given: Mapping[str, Array], sizes: Mapping[str, int]) -> Read | None:
-        program = self._program
-        memory = {**given, **{name: np.zeros(size, np.uint32) for name, size in sizes.items()}}
-        inputs = [(data := memory[decl.name].tobytes()) + bytes(-len(data) % 4) for decl in program.input_buffers()]
-        outputs = self._dispatcher.dispatch(program, inputs, (1,))
-        found = {
-            decl.name: words_of(decl.name, data, memory[decl.name].size)
-            for decl, data in zip(program.output_buffers(), outputs, strict=True)
-        }
-        counts = _counts(found["result"], given["memory"].size)
-        return None if counts is None else _made({name: found[name][:count] for name, count in counts.items()})
-
-    def _run_resident(self, given: Mapping[str, Array], sizes: Mapping[str, int]) -> Read | None:
         dispatcher, program = self._dispatcher, self._program
-        names = [decl.name for decl in program.buffers]
-        words = {name: -(-given[name].nbytes // 4) if name in given else sizes[name] for name in names}
-        handles = dispatcher.allocate_many(4 * words[name] for name in names)
-        held = dict(zip(names, handles, strict=True))
-        try:
-            (data,) = dispatcher.run_sequence(
-                [ResidentStep(program, tuple(handles), (1,))],
-                [ResidentRange(held["result"])],
-                fills=[(held["slots"], 4 * words["slots"], 0)],
-                uploads=[(held[name], column.view(np.uint8).data) for name, column in given.items()],
-            )
-            counts = _counts(words_of("result", data, len(RESULT)), words["memory"])
-            if counts is None:
-                return None
-            parts = dispatcher.read_ranges([ResidentRange(held[name], 0, 4 * count) for name, count in counts.items()])
-        finally:
-            dispatcher.free_many(handles)
-        return _made({name: words_of(name, part, counts[name]) for name, part in zip(counts, parts, strict=True)})
+        stays = dispatcher.supports_persistent()
+        streams = parts(known.nodes, run, self._at_once if stays else len(run), numbers)
+        first = next(streams, None)
+        if first is None:
+            return None
+        self.times += 1
+        is_all = first.params[2] == len(known.nodes) + len(run)
+        letters = 4 + first.stream.size // 4 * (1 if is_all else 2 * -(-len(run) // self._at_once))
+        sizes = room(stats, len(known.nodes), len(run), letters)
+        given = {"given": known.given, "memory": memory}
+        if stays:
+            found = read_resident(dispatcher, program, given, sizes, first, None if is_all else streams)
+        else:
+            found = read_plainly(dispatcher, program, given, sizes, first)
+        return _made(found, len(known.nodes))
 
 
 def reader_of(dispatcher: OptimizerDispatcher) -> Reader | None:
@@ -182,19 +153,13 @@ def reader_of(dispatcher: OptimizerDispatcher) -> Reader | None:
     return None if program is None else Reader(dispatcher, program)
 
 
-def _counts(result: Array, memory: int) -> dict[str, int] | None:
-    """How much of each buffer was written, if there was room for everything."""
-    statements, stores, rows, fresh, thirds, why = result.tolist()
-    if why == FULL:
-        return None
-    counts = {"values": statements - stores, "ends": 2 * stores, "fresh": 2 * fresh, "thirds": 2 * thirds}
-    return {**counts, "memory": memory, **dict.fromkeys(_COLUMNS, rows)}
-
-
-def _made(read: Mapping[str, Array]) -> Read:
-    pairs = {name: read[name].reshape(-1, 2) for name in ("thirds", "ends", "fresh", "memory")}
-    thirds, ends, fresh, memory = pairs.values()
-    return Read({name: read[name] for name in _COLUMNS}, thirds, read["values"], ends, fresh, memory[:, 1])
+def _made(found: Mapping[str, Array], known: int) -> Read:
+    nodes, stores, rows, fresh, thirds = found["result"].tolist()[:5]
+    statements = max(0, nodes - known)
+    columns = {name: found[name][:rows] for name in COLUMNS}
+    counts = {"thirds": thirds, "ends": stores, "fresh": fresh}
+    pairs = {name: found[name][: 2 * count].reshape(-1, 2) for name, count in counts.items()}
+    return Read(columns, **pairs, values=found["values"][: statements - stores], written=found["memory"][1::2])
 
 
 def _known(met: Met) -> Known:

@@ -89,7 +89,7 @@ class Rows:
         made |= {name: _scattered(len(self.heads), usual, self.rare[name]) for name, usual in _USUAL.items()}
         for name, rows, values in self._scattered:
             made[name][rows] = values
-        by_level = order_by_level(words(self.levels, "i").view(np.int32), made["head"])
+        by_level = order_by_level(words(self.levels, "i").view(np.int32))
         return Arena(len(self.heads), made, *by_level, *map(words, scopes.columns()))
 
 
