@@ -24,9 +24,7 @@ from generated import Made, made, told
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.kernels import SCALAR, WIDTHS
 from vyre.conform import Case
-from vyre.driver.binding import binder_of
-from vyre.driver.config import DispatchConfig
-from vyre.driver.improved import improved
+from vyre.driver.optimizing import optimize
 from vyre.ir import nodes as n
 from vyre.ir.program import Program
 from vyre.ir.wire import program_bytes
@@ -90,19 +88,18 @@ def ways(
 
 def wrong_on_reference(case: Case, expected: Outcome, switches: Optimization) -> str | None:
     """What is wrong with the optimised program, as the reference sees it."""
-    made = binder_of(case.program).improved(DispatchConfig(optimize=switches), backend().capabilities)
-    found = compare(expected, meaning(msgspec.structs.replace(case, program=made.program)))
+    made, report = optimize(case.program, report=True, switches=switches)
+    found = compare(expected, meaning(msgspec.structs.replace(case, program=made)))
     if found is not None:
         return found
-    assert made.report is not None
-    if made.report.rows_after > made.report.rows_before:
-        return f"{made.report.rows_before} rows became {made.report.rows_after}"
+    if report.rows_after > report.rows_before:
+        return f"{report.rows_before} rows became {report.rows_after}"
     if switches.off:
         # What is left because a switch is off may be seen for what it is by the next round.
         return None
-    again = improved(made.program, switches).program
-    if without_names(again) != without_names(made.program):
-        return f"optimising again gives another program:\n{made.program}\n{again}"
+    again = optimize(made, switches=switches)
+    if without_names(again) != without_names(made):
+        return f"optimising again gives another program:\n{made}\n{again}"
     return None
 
 

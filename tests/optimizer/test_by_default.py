@@ -26,6 +26,7 @@ from vyre.lang import Kernel
 from vyre.optimizer.dispatcher import OptimizerDispatcher
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.switches import EVERY_BIT, EVERYTHING, PASSES, Optimization
+from vyre.reference import run
 
 TEXT = """program wasteful(workgroup 4) {
   buffer 0 x: u32[] read
@@ -289,3 +290,23 @@ def test_switches_are_known_by_name_and_part_of_the_key() -> None:
     keys = [DispatchConfig(optimize=one).code_generation for one in (True, False, Optimization(off="fold"))]
     assert len(set(keys)) == 3
     assert DispatchConfig(optimize=Optimization(keep=False)).code_generation == keys[0]
+
+
+def test_what_is_optimised_is_launched_as_the_program_is() -> None:
+    """Where invocations work together, every buffer has a say in how many there are, also if nobody comes to that."""
+    program = parse("""program alone(workgroup 1) {
+      buffer 0 sink: u32[1] output
+      buffer 1 out: u32[] output
+      buffer 2 given: u32[] read
+      out[gid.x] = given[gid.x] + 0
+      return
+      let old = atomic_add(sink, 0, 1)
+    }""")
+    given = np.arange(5, dtype=np.uint32)
+    better = optimize(program)
+    for one in (program, better):
+        assert run(one, [given]).outputs["out"].tolist() == given.tolist()
+    # Who launches what he has as the caller's program would be needs nothing of that.
+    pipeline = cpu_support.backend().compile(program)
+    assert not pipeline.improved.program.stats().has_atomics
+    assert np.frombuffer(pipeline.dispatch([given])[1], np.uint32).tolist() == given.tolist()

@@ -109,7 +109,7 @@ def _made(program: Program, switches: Optimization) -> Improved:
 
     with telemetry.uncounted(), trace.span("optimize", "optimizer", program=program.name):
         better, report = optimize_with(
-            program, default_dispatcher(), groups=switches.bits, checked=True, on_stage=record
+            program, default_dispatcher(), groups=switches.bits, checked=True, launched_as_given=True, on_stage=record
         )
     telemetry.count(
         optimizer_runs=1,

@@ -67,13 +67,17 @@ def _known(decl: BufferDecl, input_counts: Mapping[str, int]) -> int | None:
     return decl.count or None
 
 
+def works_together(program: Program) -> bool:
+    """Whether invocations do, so that all host buffers have a say in how many there are, if the caller has none."""
+    stats = program.stats()
+    return has_shared_memory(program) or stats.has_atomics or stats.has_subgroup_ops
+
+
 def _inferred_elements(program: Program, known: Mapping[str, int]) -> int | None:
     """The largest count over the buffers that decide; None where no buffer that does has a size of its own."""
-    stats = program.stats()
     host = [decl for decl in program.buffers if decl.role is not Role.SHARED and decl.name in known]
     outputs = [decl for decl in host if decl.role.gives_output]
-    together = has_shared_memory(program) or stats.has_atomics or stats.has_subgroup_ops
-    basis = host if together or not outputs else outputs
+    basis = host if works_together(program) or not outputs else outputs
     return max((known[decl.name] for decl in basis), default=None)
 
 

@@ -323,7 +323,7 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
     x, y, z = launch.grid
     groups = x * y * z
     used = {decl.name for segment in cut.segments for decl in segment.program.buffers}
-    if names.control in used:
+    if not cut.straight:
         yield StateBuffer(names.control, "grid", "the next segment, and whether somebody trapped", CONTROL_WORDS)
     if names.row_words in used:
         words = state.crossings.columns * launch.invocations

@@ -125,10 +125,12 @@ class _Decoder:
         self.newest_scope = max(self.newest_scope, self.last[items.scope])
 
     def _behind(self, items: Items, place: int) -> object:
-        """The item behind one, without assignments that nobody needs."""
+        """The item behind one, without assignments that nobody needs and that do not declare what somebody does."""
         for later in range(place + 1, len(items.items)):
             item = items.items[later]
             if not isinstance(item, Assigned) or self.live[item.row]:
+                return item
+            if item.declares and self.live[item.variable.declaration]:
                 return item
         return None
 

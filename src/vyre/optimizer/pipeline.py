@@ -17,6 +17,7 @@ from vyre.checker import check
 from vyre.errors import DispatchFailed
 from vyre.ir import walk
 from vyre.ir.binding import Array
+from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena
@@ -52,13 +53,15 @@ def optimize_with(
     *,
     groups: int = ALL_GROUPS,
     checked: bool = False,
+    launched_as_given: bool = False,
     on_stage: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Program, Report]:
     """An equivalent program that does no more, and what was done.
 
     ``groups`` are the bits of what to use (``Optimization.bits``). Limits and everything else that makes a program
-    illegal are found before anything runs, unless the program is ``checked``. ``on_stage`` is told of each stage, from
-    when to when in nanoseconds.
+    illegal are found before anything runs, unless the program is ``checked``. What is found is launched as the program
+    is, by itself; whoever sees to that anyway says that it is ``launched_as_given``. ``on_stage`` is told of each stage,
+    from when to when in nanoseconds.
     """
     if not checked:
         check(program).raise_if_invalid()
@@ -87,15 +90,20 @@ def optimize_with(
         sweeps, hits = sweeps + findings.sweeps, hits + was_hit
         for name, count in findings.fired.items():
             fired[name] = fired.get(name, 0) + count
-        # What a round found is not taken if there is more of it; and a program at the limit has no room for names, of
-        # which there are no more than rows.
+        # What a round found is not taken if there is more of it.
         rows_before = rows_before or arena.rows
-        may_be_too_long = program.stats().statements + live > MAX_STATEMENTS
-        if live > rows_before or (may_be_too_long and sum(1 for _ in walk.statements(better.entry)) > MAX_STATEMENTS):
+        is_launched_alike = launched_as_given or not works_together(program) or works_together(better)
+        if live > rows_before or not is_launched_alike or _is_too_long(better, program.stats().statements + live):
+            rows_after = rows_after or rows_before
             break
         goes_on = goes_on and better != program
         program, rows_after = better, live
     return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
+
+
+def _is_too_long(program: Program, most: int) -> bool:
+    """Whether a program that has no more than ``most`` statements has no room for its names."""
+    return most > MAX_STATEMENTS and sum(1 for _ in walk.statements(program.entry)) > MAX_STATEMENTS
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
