@@ -60,7 +60,7 @@ def optimize_with(
 
     ``groups`` are the bits of what to use (``Optimization.bits``). Limits and everything else that makes a program
     illegal are found before anything runs, unless the program is ``checked``. What is found is launched as the program
-    is, by itself; whoever sees to that anyway says that it is ``launched_as_given``. ``on_stage`` is told of each stage,
+    is, by itself; who sees to that anyway says that it is ``launched_as_given``. ``on_stage`` is told of each stage,
     from when to when in nanoseconds.
     """
     if not checked:
