@@ -85,7 +85,10 @@ def words_of(name: str, data: Bytes, count: int) -> Array:
 
 
 class OptimizerDispatcher:
-    """What the optimizer asks of whoever runs its programs."""
+    """What the optimizer asks of whoever runs its programs.
+
+    While one thread runs a program that reads a part of a long one, another allocates and uploads for the next part.
+    """
 
     def programs(self) -> ProgramSet:
         """The optimizer's programs; without statements, if this dispatcher knows them by their names."""
