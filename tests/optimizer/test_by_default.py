@@ -19,14 +19,16 @@ from vyre.driver.binding import binder_of
 from vyre.driver.config import DispatchConfig
 from vyre.driver.optimizing import optimize
 from vyre.errors import BadInputs, DispatchFailed, InvalidProgram
+from vyre.ir import CompositeOp, parse, register_op
+from vyre.ir import build as b
 from vyre.ir import nodes as n
-from vyre.ir import parse
 from vyre.ir.program import Program
 from vyre.lang import Kernel
 from vyre.optimizer.dispatcher import OptimizerDispatcher
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.switches import EVERY_BIT, EVERYTHING, PASSES, Optimization
 from vyre.reference import run
+from vyre.semantics.types import DType
 
 TEXT = """program wasteful(workgroup 4) {
   buffer 0 x: u32[] read
@@ -302,9 +304,10 @@ def test_what_is_optimised_is_launched_as_the_program_is() -> None:
       return
       let old = atomic_add(sink, 0, 1)
     }""")
+    add = register_op(CompositeOp("test.adds_atomically", (), DType.U32, b.atomic_add("sink", n.lit(0), n.lit(1))))
+    calling = program.with_entry((*program.entry[:2], n.Let("old", n.Call(add.op_id, ()))))
     given = np.arange(5, dtype=np.uint32)
-    better = optimize(program)
-    for one in (program, better):
+    for one in (program, optimize(program), calling, optimize(calling)):
         assert run(one, [given]).outputs["out"].tolist() == given.tolist()
     # Who launches what he has as the caller's program would be needs nothing of that.
     pipeline = cpu_support.backend().compile(program)

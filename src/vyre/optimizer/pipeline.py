@@ -92,8 +92,9 @@ def optimize_with(
             fired[name] = fired.get(name, 0) + count
         # What a round found is not taken if there is more of it.
         rows_before = rows_before or arena.rows
-        is_launched_alike = launched_as_given or not works_together(program) or works_together(better)
-        if live > rows_before or not is_launched_alike or _is_too_long(better, program.stats().statements + live):
+        before = outline.program
+        is_launched_alike = launched_as_given or not works_together(before) or works_together(better)
+        if live > rows_before or not is_launched_alike or _is_too_long(better, before.stats().statements + live):
             rows_after = rows_after or rows_before
             break
         goes_on = goes_on and better != program
