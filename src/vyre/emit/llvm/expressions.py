@@ -206,6 +206,7 @@ class Expressions(Accesses):
         identity = to_bits(reduction_identity(op, dtype), dtype)
         nothing = self.vector.literal(identity, dtype)
         text = self.vector.select(self.mask, element, self._vector(value), nothing)
+        text = self.vector.summand(op, dtype, text)
         lanes, held = self.step, self.width
         while lanes > 1:
             half = (lanes + 1) // 2
@@ -219,7 +220,8 @@ class Expressions(Accesses):
                 parts.append(code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{kept} x i32> <{places}>"))
             text = Lanes(code, kept).binary(op, dtype, parts[0], parts[1])
             lanes, held = half, kept
-        return Value(dtype, Shape.UNIFORM, code.put(f"extractelement {shaped(element, held)} {text}, i32 0"))
+        total = code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
+        return Value(dtype, Shape.UNIFORM, Lanes(code, 0).summand(op, dtype, total) if self.step % 2 else total)
 
     def _shuffle(self, value: Value, lane: Value) -> Value:
         code, width, element = self.code, self.width, ELEMENT[value.dtype]

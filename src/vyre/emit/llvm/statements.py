@@ -177,6 +177,7 @@ class Statements(Expressions):
         element = ELEMENT[dtype]
         kind = shaped(element, width)
         masked = self.vector.select(self.mask, element, self._vector(operand), self.vector.literal(identity, dtype))
+        masked = self.vector.summand(combining, dtype, masked)
         sign = "" if combining not in ("min", "max") else "s" if dtype.minimum < 0 else "u"
         total = code.intrinsic(f"vector.reduce.{sign}{combining}", element, [(kind, masked)], [f"v{width}{element}"])
         change, end = code.label("change"), code.label("end")
