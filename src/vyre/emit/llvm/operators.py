@@ -79,7 +79,7 @@ class Lanes:
         return self._integer_binary(op, dtype, element, "s" if signed else "u", a, b)
 
     def summand(self, op: str, dtype: DType, a: str) -> str:
-        """What is combined in place of a: if that is adding, with its highest bit turned, which two of them make up for.
+        """What is combined in place of a: to be added, it has its highest bit turned, which two of them make up for.
 
         LLVM adds small numbers as bytes, also where it finds out that they are small too late to have vectors of bytes,
         and then breaks off.
