@@ -20,6 +20,8 @@ _FLOAT_BITS: Final = {
     "double": ("i64", 0x7FF0000000000000, 0x7FF8000000000000),
 }
 _INFINITY: Final = float_text(float("inf"))
+# From halfway between the largest f16 and what would be next.
+_BEYOND_HALF: Final = float_text(65520.0)
 _PURE: Final = "nounwind willreturn memory(none)"
 
 _COMPARE_INTEGER: Final = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
@@ -466,16 +468,30 @@ class Lanes:
         to_float = "sitofp" if signed else "uitofp"
         if target is DType.BF16 and source.bits > 16:
             return self._integer_to_brain(source, a)
-        return self.rounded(target, self.convert(to_float, held, a, wanted))
+        converted = self.convert(to_float, held, a, wanted)
+        return self.rounded(target, converted) if source.bits <= 16 else self._converted(target, converted)
 
     def _float_to_float(self, source: DType, target: DType, a: str) -> str:
         if source is DType.F64:
             if target is DType.F32:
                 return self.convert("fptrunc", "double", a, "float")
-            return self.rounded(target, self._odd_single(a))
+            return self._converted(target, self._odd_single(a))
         if target is DType.F64:
             return self.convert("fpext", "float", a, "double")
-        return self.rounded(target, a)
+        return self._converted(target, a)
+
+    def _converted(self, target: DType, a: str) -> str:
+        """An f32 that may have been an integer, rounded.
+
+        What is beyond f16 is infinite before: LLVM takes an integer of few digits, however long, for one that f16 has,
+        and leaves out that it was one.
+        """
+        if target is not DType.F16:
+            return self.rounded(target, a)
+        size = self.intrinsic("fabs", "float", a)
+        is_beyond = self.op("fcmp oge", "float", size, self.constant("float", _BEYOND_HALF))
+        infinite = self.op("fmul", "float", a, self.constant("float", _INFINITY))
+        return self.rounded(target, self.select(is_beyond, "float", infinite, a))
 
     def _integer_to_brain(self, source: DType, a: str) -> str:
         element, signed = ELEMENT[source], source.kind is Kind.SIGNED
