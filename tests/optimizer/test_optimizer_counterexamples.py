@@ -94,6 +94,24 @@ def test_what_does_not_change_leaves_its_loop() -> None:
     assert not any(isinstance(e, n.Load) for e in walk.expressions(loop.body))
 
 
+MEETINGS = {
+    "barrier": "barrier",
+    "ordered atomic": "let old = atomic_add(rw, 0, 1, acq_rel)",
+    "transfer": 'async_load(given, rw, 0, 16, "t")\n async_wait("t")',
+    "barriers of a loop": "for k in 0 .. 2 { barrier }",
+}
+
+
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_what_nobody_writes_is_loaded_once_wherever_invocations_meet(meeting: str) -> None:
+    def loads(buffer: str) -> int:
+        body = f"out[0] = {buffer}[1]\n rw[0] = 1\n {MEETINGS[meeting]}\n out[1] = {buffer}[1]"
+        better = optimize(program(body))
+        return sum(isinstance(e, n.Load) and e.buffer == buffer for e in walk.expressions(better.entry))
+
+    assert (loads("given"), loads("rw")) == (1, 2)
+
+
 def test_an_unchanged_program_stays_as_it_is() -> None:
     text = """let i = gid.x
     if i < len(out) { out[i] = given[i] * 3 }

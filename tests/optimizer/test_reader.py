@@ -41,8 +41,8 @@ class Counting(Reader):
 
     statements = 0
 
-    def take(self, *arguments: Any) -> Taken | None:
-        taken = super().take(*arguments)
+    def take(self, *arguments: Any, **others: Any) -> Taken | None:
+        taken = super().take(*arguments, **others)
         self.statements += 0 if taken is None else taken.statements
         return taken
 

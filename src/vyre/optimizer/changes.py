@@ -15,6 +15,8 @@ SYNCHRONISING: Final = (
     n.Barrier, n.Resume, n.AsyncWait, n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast,
 )  # fmt: skip
 
+# What else may make a value something other than it was: a cell, another pass, what is read and written at once.
+_CHANGING: Final = (n.Assign, n.Loop, n.While, n.Atomic)
 # The variables and the buffers that change, and whether everything may.
 Changes = tuple[dict[str, None], dict[str, None], bool]
 
@@ -22,6 +24,9 @@ Changes = tuple[dict[str, None], dict[str, None], bool]
 def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str, None]]:
     """The variables that are assigned; for each loop what it changes; and the buffers that somebody writes."""
     loops: dict[int, Changes] = {}
+    if not program.stats().has(*_CHANGING, *SYNCHRONISING):
+        # Who writes a buffer matters where invocations meet, and where a loop comes round.
+        return set(), loops, {decl.name: None for decl in program.buffers}
 
     def summary(body: n.Body) -> Changes:
         names: dict[str, None] = {}

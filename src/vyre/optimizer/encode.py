@@ -338,16 +338,19 @@ class _Encoder:
 
         Nobody looks for the variables of a run that is the last of its list.
         """
-        taken = reader.take(run, self.met, self.scope, self.control, self.program.stats())
+        is_end = is_last and len(self.lists) == 1
+        taken = reader.take(run, self.met, self.scope, self.control, self.program.stats(), is_end=is_end)
         if taken is None:
             return 0
         items.items.extend(taken.effects)
-        names = [one.name for one in run[: taken.statements] if type(one) is Let]
-        self.declared[-1].extend(names)
         self.named[0].frombytes(taken.values.view(np.uint8).data)
-        self.named[1].extend(names)
+        self.named[1].extend(taken.names)
+        if self.declared[-1]:
+            self.declared[-1].extend(taken.names)
+        else:
+            self.declared[-1] = taken.names
         if not is_last or taken.statements < len(run):
-            self.variables.update(zip(names, taken.values.tolist(), strict=True))
+            self.variables.update(zip(taken.names, taken.values.tolist(), strict=True))
         return taken.statements
 
     def _statement(self, statement: n.Stmt) -> None:

@@ -21,6 +21,7 @@ from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena
+from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep, words_of
 from vyre.optimizer.encode import encode
@@ -65,6 +66,20 @@ def optimize_with(
     """
     if not checked:
         check(program).raise_if_invalid()
+    # What the rounds make is gone before the collector could look through it.
+    with collector_paused():
+        return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given)
+
+
+def _in_rounds(
+    program: Program,
+    dispatcher: OptimizerDispatcher,
+    groups: int,
+    on_stage: Callable[[str, int, int], None] | None,
+    *,
+    launched_as_given: bool,
+) -> tuple[Program, Report]:
+    """Rounds, each of which begins with what the one before found, until there is nothing more to find."""
     stages: list[Stage] = []
     fired: dict[str, int] = {}
     rows_before = rows_after = sweeps = rounds = waits = hits = 0

@@ -48,8 +48,9 @@ class Met(msgspec.Struct, frozen=True, eq=False):
 
 
 class Taken(msgspec.Struct, frozen=True, eq=False):
-    """What has become of a run: the rows of its declarations, and its stores."""
+    """What has become of a run: the names and the rows of its declarations, and its stores."""
 
+    names: list[str]
     values: Array
     effects: list[Effect]
 
@@ -70,13 +71,14 @@ class Read(msgspec.Struct, frozen=True, eq=False):
 
     ``thirds`` are the rows, counted from the first, that have an a2, and that; ``ends`` for each store its statement's
     number and the version that it ends, NONE if nobody loads it; ``fresh`` the buffers and last writes of new versions;
-    ``values`` the rows of declarations; ``written`` the last writes by buffer.
+    ``names`` and ``values`` the names and rows of declarations; ``written`` the last writes by buffer.
     """
 
     columns: dict[str, Array]
     thirds: Array
     ends: Array
     fresh: Array
+    names: list[str]
     values: Array
     written: Array
 
@@ -103,10 +105,12 @@ class Reader:
         self._at_once = at_once
         self._dispatcher, self._program = dispatcher, program
 
-    def take(self, run: n.Body, met: Met, scope: int, control: int, stats: Stats) -> Taken | None:
+    def take(
+        self, run: n.Body, met: Met, scope: int, control: int, stats: Stats, *, is_end: bool = False
+    ) -> Taken | None:
         """Goes on with the walk as far as a run can be read; nothing, if it is nested too deeply to be written.
 
-        ``stats`` are those of the program that the run is of.
+        ``stats`` are those of the program that the run is of. Behind the end of that nobody asks what was met.
         """
         flow, first = met.flow, len(met.rows.heads)
         moments = [flow.moment(name) for name in met.buffers]
@@ -116,10 +120,12 @@ class Reader:
             return None
         _take_memory(read, flow, moments, scope)
         effects = _take_rows(read, met, scope, control)
+        if not is_end or len(read.values) + len(read.ends) < len(run):
+            _take_words(read, met, first)
         stores = map(run.__getitem__, read.ends[:, 0].tolist())
         operands = zip(*(read.columns[name][effects].tolist() for name in ("a0", "a1")), strict=True)
         kills = [() if version == NONE else (version,) for version in read.ends[:, 1].tolist()]
-        return Taken(read.values, [*map(Effect, stores, (first + effects).tolist(), operands, kills)])
+        return Taken(read.names, read.values, [*map(Effect, stores, (first + effects).tolist(), operands, kills)])
 
     def _read(
         self, run: n.Body, known: Known, memory: Array, numbers: tuple[int, int, int], stats: Stats
@@ -131,7 +137,8 @@ class Reader:
         """
         dispatcher, program = self._dispatcher, self._program
         stays = dispatcher.supports_persistent()
-        streams = parts(known.nodes, run, self._at_once if stays else len(run), numbers)
+        names: list[str] = []
+        streams = parts(known.nodes, run, self._at_once if stays else len(run), numbers, names)
         first = next(streams, None)
         if first is None:
             return None
@@ -144,7 +151,7 @@ class Reader:
             found = read_resident(dispatcher, program, given, sizes, first, None if is_all else streams)
         else:
             found = read_plainly(dispatcher, program, given, sizes, first)
-        return _made(found, len(known.nodes))
+        return _made(found, len(known.nodes), names)
 
 
 def reader_of(dispatcher: OptimizerDispatcher) -> Reader | None:
@@ -153,13 +160,15 @@ def reader_of(dispatcher: OptimizerDispatcher) -> Reader | None:
     return None if program is None else Reader(dispatcher, program)
 
 
-def _made(found: Mapping[str, Array], known: int) -> Read:
+def _made(found: Mapping[str, Array], known: int, names: list[str]) -> Read:
     nodes, stores, rows, fresh, thirds = found["result"].tolist()[:5]
     statements = max(0, nodes - known)
     columns = {name: found[name][:rows] for name in COLUMNS}
     counts = {"thirds": thirds, "ends": stores, "fresh": fresh}
     pairs = {name: found[name][: 2 * count].reshape(-1, 2) for name, count in counts.items()}
-    return Read(columns, **pairs, values=found["values"][: statements - stores], written=found["memory"][1::2])
+    declared = statements - stores
+    del names[declared:]
+    return Read(columns, **pairs, names=names, values=found["values"][:declared], written=found["memory"][1::2])
 
 
 def _known(met: Met) -> Known:
@@ -201,20 +210,25 @@ def _take_rows(read: Read, met: Met, scope: int, control: int) -> Array:
     """Adds the rows that were read, and says which of them, counted from the first, are stores."""
     rows, first, (heads, a0, a1, levels) = met.rows, len(met.rows.heads), read.columns.values()
     kinds = heads.astype(np.uint8)
-    literals, leaves, loads, effects = (
-        np.flatnonzero(kinds == kind) for kind in (Kind.LITERAL, Kind.LEAF, Kind.LOAD, Kind.EFFECT)
-    )
+    loads, effects = (np.flatnonzero(kinds == kind) for kind in (Kind.LOAD, Kind.EFFECT))
     versions = a1[loads].tolist()
     rows.extend(heads, a0, a1, levels)
     rows.scatter("a2", first + read.thirds[:, 0], read.thirds[:, 1])
     rows.scatter("scope", first + loads, [*map(met.flow.version_scopes.__getitem__, versions)])
     rows.scatter("scope", first + effects, scope)
     rows.scatter("d0", first + effects, control)
+    for version, row in zip(versions, (first + loads).tolist(), strict=True):
+        met.loads.setdefault(version, []).append(row)
+    return effects
+
+
+def _take_words(read: Read, met: Met, first: int) -> None:
+    """Notes which literals and leaves have rows now."""
+    heads, a0, a1, _ = read.columns.values()
+    kinds = heads.astype(np.uint8)
+    literals, leaves = (np.flatnonzero(kinds == kind) for kind in (Kind.LITERAL, Kind.LEAF))
     bits = a0[literals] | a1[literals].astype(np.uint64) << np.uint64(32)
     said = zip(bits.tolist(), map(type_of, heads[literals].tolist()), strict=True)
     met.literals.update(zip(said, (first + literals).tolist(), strict=True))
     what = zip((heads[leaves] >> 16).tolist(), a0[leaves].tolist(), strict=True)
     met.leaves.update(zip(what, (first + leaves).tolist(), strict=True))
-    for version, row in zip(versions, (first + loads).tolist(), strict=True):
-        met.loads.setdefault(version, []).append(row)
-    return effects

@@ -29,20 +29,21 @@ class Part(msgspec.Struct, frozen=True, eq=False):
     params: Array
 
 
-def parts(known: Sequence[Any], run: n.Body, at_once: int, first: Sequence[int]) -> Iterator[Part]:
+def parts(known: Sequence[Any], run: n.Body, at_once: int, first: Sequence[int], names: list[str]) -> Iterator[Part]:
     """What is known and a run, so many statements at once, up to some that nest too deeply to be written.
 
-    ``first`` are the numbers of the next row, version and event.
+    ``first`` are the numbers of the next row, version and event. ``names`` are given those of the declarations, while
+    these are in the processor's caches and something else is being read.
     """
     count = 0
     for start in range(0, len(run), at_once):
-        nodes: Sequence[Any] = run[start : start + at_once]
-        if start == 0:
-            nodes = [*known, *nodes]
+        statements = run[start : start + at_once]
+        nodes: Sequence[Any] = statements if start else [*known, *statements]
         try:
             stream = msgspec.msgpack.encode(nodes)
         except RecursionError:
             return
+        names += [one.name for one in statements if type(one) is n.Let]
         count += len(nodes)
         begins = 1 if len(nodes) < 16 else 3 if len(nodes) < 1 << 16 else 5
         params = np.array([begins, len(known), count, *first], np.uint32)
