@@ -63,7 +63,7 @@ def eager(dispatcher: OptimizerDispatcher, program: Program, at_once: int = 1 <<
     return Counting(dispatcher, program, least=1, share=0, most=1_000, at_once=at_once)
 
 
-@pytest.fixture(params=[1 << 16, 3], ids=["at_once", "in_parts"])
+@pytest.fixture(params=[1 << 16, 1], ids=["at_once", "in_parts"])
 def reader(dispatcher: BackendDispatcher, request: pytest.FixtureRequest) -> Counting:
     return eager(dispatcher, the_program(dispatcher), request.param)
 

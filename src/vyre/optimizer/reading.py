@@ -26,6 +26,7 @@ from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 _TAGS_OF_LEAVES: Final = {leaf: tag_of(cls) for cls, leaf in LEAVES.items()}
+_FEW_PARTS: Final = 4
 _VARIABLE, _LITERAL, _LOAD, _LENGTH = (tag_of(cls) for cls in (n.Var, n.Lit, n.Load, n.BufLen))
 _OPERATORS: Final = [(tag_of(cls), name) for cls, table in ((n.BinOp, BINARY), (n.UnOp, UNARY)) for name in table]
 
@@ -86,8 +87,8 @@ class Read(msgspec.Struct, frozen=True, eq=False):
 class Reader:
     """Reads runs of ``least`` statements and more, if they are no fewer than ``share`` of the words that are known.
 
-    For each of them the host waits once, so that only the longest ``most`` of a program are read. Of one, ``at_once``
-    statements are written before they are read; with fewer of them, handing them over would take longer than that.
+    For each of them the host waits once, so that only the longest ``most`` of a program are read. A thread reads
+    ``at_once`` statements while the next are being written; for a run of few such parts none is started.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Reader:
         least: int = 512,
         share: float = 0.25,
         most: int = 1,
-        at_once: int = 1 << 16,
+        at_once: int = 1 << 14,
     ) -> None:
         self.least, self.share, self.most = least, share, most
         self.times = 0
@@ -138,13 +139,14 @@ class Reader:
         dispatcher, program = self._dispatcher, self._program
         stays = dispatcher.supports_persistent()
         names: list[str] = []
-        streams = parts(known.nodes, run, self._at_once if stays else len(run), numbers, names)
+        at_once = self._at_once if stays and len(run) > _FEW_PARTS * self._at_once else len(run)
+        streams = parts(known.nodes, run, at_once, numbers, names)
         first = next(streams, None)
         if first is None:
             return None
         self.times += 1
-        is_all = first.params[2] == len(known.nodes) + len(run)
-        letters = 4 + first.stream.size // 4 * (1 if is_all else 2 * -(-len(run) // self._at_once))
+        is_all = at_once == len(run)
+        letters = 4 + first.stream.size // 4 * (1 if is_all else 2 * -(-len(run) // at_once))
         sizes = room(stats, len(known.nodes), len(run), letters)
         given = {"given": known.given, "memory": memory}
         if stays:

@@ -97,13 +97,18 @@ def read_resident(
 
     with ExitStack() as buffers:
         held = buffers.enter_context(dispatcher.held({name: 4 * size for name, size in words.items()}))
+        # While one part is being read, the next one is put where the one before it was.
+        own: list[tuple[int, dict[str, int]]] = [(0, {}), (0, {})]
 
         def step(part: Part) -> ResidentStep:
             """The part is on the device, and what will read it."""
-            uploads = {"stream": part.stream, "params": part.params}
-            lengths = {name: column.nbytes + -column.nbytes % 4 for name, column in uploads.items()}
-            handles = held | buffers.enter_context(dispatcher.held(lengths))
-            dispatcher.upload_many([(handles[name], _bytes(column)) for name, column in uploads.items()])
+            room, handles = own.pop(0)
+            if room < part.stream.nbytes:
+                room = part.stream.nbytes * 5 // 4 & -4
+                handles = buffers.enter_context(dispatcher.held({"stream": room, "params": part.params.nbytes}))
+            own.append((room, handles))
+            dispatcher.upload_many([(handles["stream"], _bytes(part.stream)), (handles["params"], _bytes(part.params))])
+            handles = held | handles
             return ResidentStep(program, tuple(handles[decl.name] for decl in program.buffers), (1,))
 
         blank = [(held[name], 4 * words[name], 0) for name in ("slots", "result")]
