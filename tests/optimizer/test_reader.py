@@ -30,6 +30,7 @@ from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
 from vyre.ir.program import Program
 from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, whole_programs
 from vyre.optimizer.encode import encode
+from vyre.optimizer.outline import Stores
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.reading import Reader, Taken, reader_of
 from vyre.semantics.operators import BINARY, UNARY
@@ -91,7 +92,7 @@ def plain(value: Any) -> Any:
         case np.ndarray():
             return value.tobytes()
         case list() | tuple() | array():
-            return [plain(item) for item in value]
+            return [plain(part) for item in value for part in (item.effects() if isinstance(item, Stores) else (item,))]
     return value
 
 

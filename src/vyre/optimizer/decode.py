@@ -19,7 +19,7 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena, Kind
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
+from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Stores, Variable
 from vyre.optimizer.values import Frame, InCell, Kept, Values, Way, Written
 from vyre.semantics.scalars import to_bits, zero
 
@@ -102,6 +102,11 @@ class _Decoder:
                 self.goes_on = True
                 self._pass(items)
                 return
+            if isinstance(item, Stores):
+                for effect in item.effects():
+                    self.values.declare_until(effect.row, frame)
+                    self._effect(effect)
+                continue
             self.values.declare_until(item.end if isinstance(item, Control) else item.row, frame)
             match item:
                 case Effect():

@@ -342,7 +342,7 @@ class _Encoder:
         taken = reader.take(run, self.met, self.scope, self.control, self.program.stats(), is_end=is_end)
         if taken is None:
             return 0
-        items.items.extend(taken.effects)
+        items.items.append(taken.stores)
         self.named[0].frombytes(taken.values.view(np.uint8).data)
         self.named[1].extend(taken.names)
         if self.declared[-1]:

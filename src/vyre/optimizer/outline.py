@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from vyre.ir import nodes as n
+from vyre.ir.binding import Array
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE
 from vyre.semantics.types import DType
@@ -29,6 +30,24 @@ class Effect(msgspec.Struct, eq=False, gc=False):
     row: int
     operands: tuple[int, ...]
     kills: Sequence[int]
+
+
+class Stores(msgspec.Struct, eq=False):
+    """Effects of a run of statements, of which those at some places are stores, one after another.
+
+    They are made when they are asked for, and gone before the next: of a large program there are many.
+    """
+
+    run: n.Body
+    places: Array
+    rows: Array
+    operands: tuple[Array, Array]
+    ended: Array
+
+    def effects(self) -> Iterator[Effect]:
+        columns = (column.tolist() for column in (self.places, self.rows, *self.operands, self.ended))
+        for place, row, index, value, version in zip(*columns, strict=True):
+            yield Effect(self.run[place], row, (index, value), () if version == NONE else (version,))
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):
@@ -61,7 +80,7 @@ class Items(msgspec.Struct, eq=False):
     """A list of statements with its scope. ``falls`` says whether control can reach its end."""
 
     scope: int
-    items: list[Effect | Pinned | Assigned | Bound | Control | Jump]
+    items: list[Effect | Stores | Pinned | Assigned | Bound | Control | Jump]
     falls: bool = True
 
 

@@ -18,7 +18,7 @@ from vyre.ir.program import Program, Stats
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, Leaf, head, type_of
 from vyre.optimizer.dispatcher import OptimizerDispatcher
 from vyre.optimizer.flow import Flow
-from vyre.optimizer.outline import Effect, Variable
+from vyre.optimizer.outline import Stores, Variable
 from vyre.optimizer.reader import LEAVES, tag_of
 from vyre.optimizer.rows import Rows
 from vyre.optimizer.streaming import COLUMNS, parts, read_plainly, read_resident, room
@@ -53,11 +53,11 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
 
     names: list[str]
     values: Array
-    effects: list[Effect]
+    stores: Stores
 
     @property
     def statements(self) -> int:
-        return len(self.values) + len(self.effects)
+        return len(self.values) + len(self.stores.rows)
 
 
 class Known(msgspec.Struct, frozen=True, eq=False):
@@ -123,10 +123,9 @@ class Reader:
         effects = _take_rows(read, met, scope, control)
         if not is_end or len(read.values) + len(read.ends) < len(run):
             _take_words(read, met, first)
-        stores = map(run.__getitem__, read.ends[:, 0].tolist())
-        operands = zip(*(read.columns[name][effects].tolist() for name in ("a0", "a1")), strict=True)
-        kills = [() if version == NONE else (version,) for version in read.ends[:, 1].tolist()]
-        return Taken(read.names, read.values, [*map(Effect, stores, (first + effects).tolist(), operands, kills)])
+        operands = read.columns["a0"][effects], read.columns["a1"][effects]
+        stores = Stores(run, read.ends[:, 0], first + effects, operands, read.ends[:, 1])
+        return Taken(read.names, read.values, stores)
 
     def _read(
         self, run: n.Body, known: Known, memory: Array, numbers: tuple[int, int, int], stats: Stats
