@@ -30,7 +30,7 @@ from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
 from vyre.ir.program import Program
 from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, whole_programs
 from vyre.optimizer.encode import encode
-from vyre.optimizer.outline import Stores
+from vyre.optimizer.outline import Effect, Stores
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.reading import Reader, Taken, reader_of
 from vyre.semantics.operators import BINARY, UNARY
@@ -80,6 +80,10 @@ def integer_code(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return import_module("integer_code")
 
 
+def effects(item: Any) -> list[Any]:
+    return [Effect(*one) for one in item.each()] if isinstance(item, Stores) else [item]
+
+
 def plain(value: Any) -> Any:
     """A part of an arena or an outline as what can be compared: variables by what they are."""
     match value:
@@ -92,7 +96,7 @@ def plain(value: Any) -> Any:
         case np.ndarray():
             return value.tobytes()
         case list() | tuple() | array():
-            return [plain(part) for item in value for part in (item.effects() if isinstance(item, Stores) else (item,))]
+            return [plain(part) for item in value for part in effects(item)]
     return value
 
 

@@ -103,14 +103,16 @@ class _Decoder:
                 self._pass(items)
                 return
             if isinstance(item, Stores):
-                for effect in item.effects():
-                    self.values.declare_until(effect.row, frame)
-                    self._effect(effect)
+                for statement, row, operands, kills in item.each():
+                    self.values.declare_until(row, frame)
+                    if self.live[row]:
+                        self._effect(statement, row, operands, kills)
                 continue
             self.values.declare_until(item.end if isinstance(item, Control) else item.row, frame)
             match item:
-                case Effect():
-                    self._effect(item)
+                case Effect(statement, row, operands, kills):
+                    if self.live[row]:
+                        self._effect(statement, row, operands, kills)
                 case Pinned():
                     self._pinned(item, self._behind(items, place))
                 case Assigned():
@@ -146,17 +148,15 @@ class _Decoder:
 
     # Statements.
 
-    def _effect(self, item: Effect) -> None:
-        if not self.live[item.row]:
-            return
-        statement, value = item.statement, self.values.value
+    def _effect(self, statement: n.Stmt, row: int, operands: tuple[int, ...], kills: Sequence[int]) -> None:
+        value = self.values.value
         if isinstance(statement, n.Store):
-            index, stored = item.operands
+            index, stored = operands
             statement = n.Store(statement.buffer, value(index), value(stored))
-        elif item.operands:
-            statement = walk.with_operands(statement, tuple(map(value, item.operands)))
-        if item.kills:
-            self._keep_loads(item.kills, item.row)
+        elif operands:
+            statement = walk.with_operands(statement, tuple(map(value, operands)))
+        if kills:
+            self._keep_loads(kills, row)
         self._append(statement)
         if isinstance(statement, n.Resume):
             # Whoever comes back here has not passed the declarations of this list before it.

@@ -33,10 +33,7 @@ class Effect(msgspec.Struct, eq=False, gc=False):
 
 
 class Stores(msgspec.Struct, eq=False):
-    """Effects of a run of statements, of which those at some places are stores, one after another.
-
-    They are made when they are asked for, and gone before the next: of a large program there are many.
-    """
+    """The effects of a run of statements, of which those at some places are stores; of a large program many."""
 
     run: n.Body
     places: Array
@@ -44,10 +41,12 @@ class Stores(msgspec.Struct, eq=False):
     operands: tuple[Array, Array]
     ended: Array
 
-    def effects(self) -> Iterator[Effect]:
-        columns = (column.tolist() for column in (self.places, self.rows, *self.operands, self.ended))
-        for place, row, index, value, version in zip(*columns, strict=True):
-            yield Effect(self.run[place], row, (index, value), () if version == NONE else (version,))
+    def each(self) -> Iterator[tuple[n.Stmt, int, tuple[int, ...], Sequence[int]]]:
+        """One after another, what an effect has."""
+        statements = map(self.run.__getitem__, self.places.tolist())
+        operands = zip(*(column.tolist() for column in self.operands), strict=True)
+        kills = [() if version == NONE else (version,) for version in self.ended.tolist()]
+        return zip(statements, self.rows.tolist(), operands, kills, strict=True)
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):
