@@ -142,4 +142,4 @@ def order_by_level(by_row: Array) -> tuple[Array, Array, Array]:
         levels = levels.astype(np.uint16)
     order = order[np.argsort(levels, kind="stable")]
     starts = np.concatenate(([0], np.cumsum(counts)))
-    return by_row.astype(np.uint32), order, starts.astype(np.uint32)
+    return by_row.view(np.uint32), order, starts.astype(np.uint32)

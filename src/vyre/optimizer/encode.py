@@ -343,8 +343,9 @@ class _Encoder:
         if taken is None:
             return 0
         items.items.append(taken.stores)
-        self.named[0].frombytes(taken.values.view(np.uint8).data)
-        self.named[1].extend(taken.names)
+        rows, names = self.named
+        rows.frombytes(taken.values.view(np.uint8).data)
+        names.extend(taken.names)
         if self.declared[-1]:
             self.declared[-1].extend(taken.names)
         else:

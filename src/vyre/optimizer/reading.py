@@ -120,8 +120,9 @@ class Reader:
         if read is None:
             return None
         _take_memory(read, flow, moments, scope)
-        effects = _take_rows(read, met, scope, control)
-        if not is_end or len(read.values) + len(read.ends) < len(run):
+        is_end = is_end and len(read.values) + len(read.ends) == len(run)
+        effects = _take_rows(read, met, scope, control, is_end=is_end)
+        if not is_end:
             _take_words(read, met, first)
         operands = read.columns["a0"][effects], read.columns["a1"][effects]
         stores = Stores(run, read.ends[:, 0], first + effects, operands, read.ends[:, 1])
@@ -207,13 +208,13 @@ def _take_memory(read: Read, flow: Flow, moments: list[tuple[str, int, int]], sc
             flow.set(buffer, event)
 
 
-def _take_rows(read: Read, met: Met, scope: int, control: int) -> Array:
+def _take_rows(read: Read, met: Met, scope: int, control: int, *, is_end: bool) -> Array:
     """Adds the rows that were read, and says which of them, counted from the first, are stores."""
     rows, first, (heads, a0, a1, levels) = met.rows, len(met.rows.heads), read.columns.values()
     kinds = heads.astype(np.uint8)
     loads, effects = (np.flatnonzero(kinds == kind) for kind in (Kind.LOAD, Kind.EFFECT))
     versions = a1[loads].tolist()
-    rows.extend(heads, a0, a1, levels)
+    rows.extend(heads, a0, a1, levels, is_end=is_end)
     rows.scatter("a2", first + read.thirds[:, 0], read.thirds[:, 1])
     rows.scatter("scope", first + loads, [*map(met.flow.version_scopes.__getitem__, versions)])
     rows.scatter("scope", first + effects, scope)

@@ -27,6 +27,7 @@ class Rows:
         self.heads, self.first, self.second, self.levels = columns
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
         self._scattered: list[tuple[str, Array, Any]] = []
+        self._last: tuple[Array, ...] = ()
 
     def add_literal(self, word: int, low: int, high: int) -> int:
         """The number of a new row that is a literal, by its two words."""
@@ -64,8 +65,11 @@ class Rows:
             self.rare["d1"][row] = d1
         return row
 
-    def extend(self, head: Array, a0: Array, a1: Array, level: Array) -> None:
-        """Many new rows in arrays, by their columns."""
+    def extend(self, head: Array, a0: Array, a1: Array, level: Array, *, is_end: bool) -> None:
+        """Many new rows in arrays, by their columns; none comes behind those at the end, so that they stay there."""
+        if is_end:
+            self._last = head, a0, a1, level
+            return
         for column, more in ((self.heads, head), (self.first, a0), (self.second, a1), (self.levels, level)):
             assert isinstance(column, array)
             column.frombytes(more.view(np.uint8).data)
@@ -85,12 +89,16 @@ class Rows:
 
     def arena(self, scopes: Scopes) -> Arena:
         """All rows and scopes as an arena."""
-        made = {"head": words(self.heads), "a0": words(self.first), "a1": words(self.second)}
-        made |= {name: _scattered(len(self.heads), usual, self.rare[name]) for name, usual in _USUAL.items()}
+        columns = [words(self.heads), words(self.first), words(self.second), words(self.levels, "i")]
+        if self._last:
+            columns = [_joined(*both) for both in zip(columns, self._last, strict=True)]
+        *values, levels = columns
+        made = dict(zip(("head", "a0", "a1"), values, strict=True))
+        made |= {name: _scattered(len(levels), usual, self.rare[name]) for name, usual in _USUAL.items()}
         for name, rows, values in self._scattered:
             made[name][rows] = values
-        by_level = order_by_level(words(self.levels, "i").view(np.int32))
-        return Arena(len(self.heads), made, *by_level, *map(words, scopes.columns()))
+        by_level = order_by_level(levels.view(np.int32))
+        return Arena(len(levels), made, *by_level, *map(words, scopes.columns()))
 
 
 class Scopes:
@@ -125,6 +133,10 @@ class Scopes:
 def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:
     """A column of u32, which an array may be already."""
     return np.frombuffer(column if isinstance(column, array) else array(code, column), np.uint32)
+
+
+def _joined(first: Array, second: Array) -> Array:
+    return np.concatenate((first, second)) if len(first) else second
 
 
 def _scattered(size: int, usual: int, rare: Mapping[int, int]) -> Array:
