@@ -7,8 +7,9 @@ can be put together from the rest has a default that is right everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from vyre.ir.program import Program
 
 Grid = tuple[int, ...]
 Bytes = bytes | bytearray | memoryview
+Buffers = TypeVar("Buffers")
 
 
 class ResidentStep(msgspec.Struct, frozen=True, eq=False):
@@ -116,7 +118,7 @@ class OptimizerDispatcher:
         try:
             handles.extend(map(self.allocate, byte_lens))
         except Exception as error:
-            self._free_after(handles, error)
+            free_after(error, self.free_many, handles)
             raise
         return handles
 
@@ -186,7 +188,7 @@ class OptimizerDispatcher:
         try:
             yield dict(zip(byte_lens, handles, strict=True))
         except BaseException as error:
-            self._free_after(handles, error)
+            free_after(error, self.free_many, handles)
             raise
         self.free_many(handles)
 
@@ -196,7 +198,7 @@ class OptimizerDispatcher:
         try:
             self.upload_many(list(zip(handles, payloads, strict=True)))
         except Exception as error:
-            self._free_after(handles, error)
+            free_after(error, self.free_many, handles)
             raise
         return StaticBufferSet(tuple(handles), cache_hit=False, retained=False)
 
@@ -228,13 +230,15 @@ class OptimizerDispatcher:
         self.dispatch_sequence(steps)
         return self.read_ranges(reads)
 
-    def _free_after(self, handles: Sequence[int], error: BaseException) -> None:
-        try:
-            self.free_many(handles)
-        except Exception as other:
-            error.add_note(f"and freeing what had been allocated failed too: {other}")
-
     def _lacks(self, what: str) -> UnsupportedFeature:
         return UnsupportedFeature(
             what, type(self).__name__, "run the programs through dispatch, or implement the resident half."
         )
+
+
+def free_after(error: BaseException, free: Callable[[Buffers], None], buffers: Buffers) -> None:
+    """Frees what had been allocated when something failed; that this failed too is told with it."""
+    try:
+        free(buffers)
+    except Exception as other:
+        error.add_note(f"and freeing what had been allocated failed too: {other}")

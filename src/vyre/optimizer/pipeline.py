@@ -23,7 +23,14 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.decode import decode
-from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, ResidentRange, ResidentStep, words_of
+from vyre.optimizer.dispatcher import (
+    OptimizerDispatcher,
+    ProgramSet,
+    ResidentRange,
+    ResidentStep,
+    free_after,
+    words_of,
+)
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
@@ -38,7 +45,6 @@ Steps = list[tuple[Program, int]]
 
 ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
-_PROGRAMS: Final = 4
 _MOST_WORKGROUPS: Final = 64
 # How many rows of a level an invocation has.
 _ROWS_EACH: Final = 4
@@ -98,8 +104,8 @@ def _in_rounds(
         rounds += 1
         reader = reader_of(dispatcher)
         arena, outline = timed("encode", encode, program, reader)
-        findings, was_hit = timed("kernels", _find, arena, dispatcher, groups)
-        waits += (0 if reader is None else reader.times) + (1 if dispatcher.supports_persistent() else _PROGRAMS)
+        findings, was_hit, times = timed("kernels", _find, arena, dispatcher, groups)
+        waits += times + (0 if reader is None else reader.times)
         better, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
         sweeps, hits = sweeps + findings.sweeps, hits + was_hit
@@ -127,14 +133,15 @@ def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS
     return _find(arena, dispatcher, groups)[0]
 
 
-def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool]:
-    """The same, and whether what never changes of the arena was on the device already."""
+def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool, int]:
+    """The same, whether what never changes of the arena was on the device already, and how often the host waited."""
     programs = dispatcher.programs()
     given, sizes, steps = _given(arena, groups), _sizes(arena.rows, len(programs.rules)), _steps(arena, programs)
-    was_hit = False
+    was_hit, waits = False, 1
     if dispatcher.supports_persistent():
         read, was_hit = _run_resident(dispatcher, given, sizes, steps)
     else:
+        waits = len(steps)
         read = _run_each(dispatcher, given, sizes, steps)
     packed = read["packed"]
     place = packed >> 2
@@ -143,7 +150,7 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     counts = read["fired"].tolist()
     fired = {name: count for name, count in zip(programs.rules, counts[1:], strict=True) if count}
     canon, head, a0, a1, a2 = (read[f"found_{name}"] for name in _FOUND)
-    return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit
+    return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit, waits
 
 
 def _slots(rows: int) -> int:
@@ -233,10 +240,7 @@ def _held_static(dispatcher: OptimizerDispatcher, given: Mapping[str, Array]) ->
             )
         yield dict(zip(given, static.handles, strict=True)), static.cache_hit
     except BaseException as error:
-        try:
-            dispatcher.release_static(static)
-        except Exception as other:
-            error.add_note(f"and freeing its buffers failed too: {other}")
+        free_after(error, dispatcher.release_static, static)
         raise
     dispatcher.release_static(static)
 
