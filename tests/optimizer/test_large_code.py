@@ -22,9 +22,11 @@ from vyre.ir import parse, walk
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
 from vyre.ir.program import Program
+from vyre.optimizer import pipeline
 from vyre.optimizer.arena import order_by_level
 from vyre.optimizer.encode import encode
 from vyre.optimizer.naming import Names
+from vyre.optimizer.pipeline import optimize_with
 from vyre.reference import run
 from vyre.semantics.types import DType
 
@@ -158,6 +160,31 @@ def test_a_name_unlike_the_source_is_found_whether_few_are_asked_for_or_many() -
     assert names.unlike("t") == "t__"
     assert [names.unlike(f"x{k}_before") for k in range(4)] == ["x0_before_", "x1_before", "x2_before_", "x3_before"]
     assert all((f"x{k}_before" == names.unlike(f"x{k}_before")) == bool(k % 2) for k in range(100))
+
+
+def test_a_program_that_names_would_make_too_long_stays_as_it_is(
+    dispatcher: BackendDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """program shared(workgroup 1) {
+      buffer 0 given: u32[] read
+      buffer 1 out: u32[] readwrite
+      if given[0] == 1 {
+        for k in 0 .. 4 { out[k] = given[k] * given[k + 1] }
+        out[4] = (given[5] + given[6]) * given[5]
+        out[5] = (given[5] + given[6]) * given[6]
+      }
+    }"""
+    program = parse(text)
+    assert program.stats().statements == 5
+    better, _ = optimize_with(program, dispatcher)
+    most = better.stats().statements
+    assert most > 5
+    monkeypatch.setattr(pipeline, "MAX_STATEMENTS", most)
+    assert optimize_with(program, dispatcher)[0] == better
+    monkeypatch.setattr(pipeline, "MAX_STATEMENTS", most - 1)
+    kept, report = optimize_with(program, dispatcher)
+    assert kept is program
+    assert report.rows_after == report.rows_before
 
 
 def test_a_branch_shows_what_it_compares() -> None:

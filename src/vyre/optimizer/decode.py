@@ -24,8 +24,8 @@ from vyre.optimizer.values import Frame, InCell, Kept, Values, Way, Written
 from vyre.semantics.scalars import to_bits, zero
 
 
-def decode(arena: Arena, outline: Outline, findings: Findings) -> tuple[Program, bool]:
-    """The program of what was found, and whether another round may find more."""
+def decode(arena: Arena, outline: Outline, findings: Findings) -> tuple[Program, int, bool]:
+    """The program of what was found, how many statements it has, and whether another round may find more."""
     with collector_paused():
         return _Decoder(arena, outline, findings).run()
 
@@ -40,14 +40,15 @@ class _Decoder:
         self.in_cells: dict[Variable, list[int]] = {}
         self.copies: dict[int, list[tuple[InCell, Frame]]] = {}
         self.generations = 0
+        self.statements = 0
         self.newest_scope = -1
         # What never runs may have kept something else from being seen.
         is_effect = findings.head & 0xFF == Kind.EFFECT
         self.goes_on = outline.skips or bool(np.any(is_effect & (findings.live == 0)))
 
-    def run(self) -> tuple[Program, bool]:
+    def run(self) -> tuple[Program, int, bool]:
         entry = self._list(self.outline.body)
-        return self.outline.program.with_entry(entry), self.goes_on
+        return self.outline.program.with_entry(entry), self.statements, self.goes_on
 
     # Lists.
 
@@ -75,7 +76,9 @@ class _Decoder:
         self._items(items)
         self._close()
         assert frame.out is not None
-        return self._finished(frame.out)
+        body = self._finished(frame.out)
+        self.statements += len(body)
+        return body
 
     def _finished(self, out: Written) -> n.Body:
         """A list without the declarations that nothing names."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from vyre.checker import check
 from vyre.errors import DispatchFailed
-from vyre.ir import walk
 from vyre.ir.binding import Array
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
@@ -106,26 +105,21 @@ def _in_rounds(
         arena, outline = timed("encode", encode, program, reader)
         findings, was_hit, times = timed("kernels", _find, arena, dispatcher, groups)
         waits += times + (0 if reader is None else reader.times)
-        better, goes_on = timed("decode", decode, arena, outline, findings)
+        better, statements, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
         sweeps, hits = sweeps + findings.sweeps, hits + was_hit
         for name, count in findings.fired.items():
             fired[name] = fired.get(name, 0) + count
-        # What a round found is not taken if there is more of it.
+        # What a round found is not taken if there is more of it, or no room for its names.
         rows_before = rows_before or arena.rows
         before = outline.program
         is_launched_alike = launched_as_given or not works_together(before) or works_together(better)
-        if live > rows_before or not is_launched_alike or _is_too_long(better, before.stats().statements + live):
+        if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
             rows_after = rows_after or rows_before
             break
         goes_on = goes_on and better != program
         program, rows_after = better, live
     return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
-
-
-def _is_too_long(program: Program, most: int) -> bool:
-    """Whether a program that has no more than ``most`` statements has no room for its names."""
-    return most > MAX_STATEMENTS and sum(1 for _ in walk.statements(program.entry)) > MAX_STATEMENTS
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
