@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import msgspec
@@ -24,6 +25,9 @@ class Samples(msgspec.Struct):
 
     def best(self, name: str) -> float:
         return min(self.seconds[name])
+
+    def median(self, name: str) -> float:
+        return median(self.seconds[name])
 
     def best_peer(self) -> str | None:
         """The fastest of the others."""
