@@ -345,7 +345,11 @@ class _Encoder:
         items.items.append(taken.stores)
         rows, names = self.named
         rows.frombytes(taken.values.view(np.uint8).data)
-        names.extend(taken.names)
+        if names or not is_end or taken.statements < len(run):
+            names.extend(taken.names)
+        else:
+            # Nobody adds to the one list or to the other any more.
+            self.named = rows, taken.names
         if self.declared[-1]:
             self.declared[-1].extend(taken.names)
         else:
