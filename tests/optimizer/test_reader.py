@@ -338,6 +338,16 @@ def test_what_comes_when_there_is_no_more_room_for_letters_is_walked(dispatcher:
     assert 100 < reader.statements < 400
 
 
+def test_parts_of_any_length_have_room(dispatcher: BackendDispatcher) -> None:
+    for length in range(9):
+        names = ["a" * length + letter for letter in "abcdefgh"]
+        values: list[n.Expr] = [n.lit(1), *map(n.Var, names[:-1])]
+        body = [n.Let(name, value) for name, value in zip(names, values, strict=True)]
+        reader = eager(dispatcher, the_program(dispatcher), at_once=1)
+        assert_read_as_walked(new_program(body), reader)
+        assert reader.statements == len(body)
+
+
 def test_what_nests_too_deeply_to_be_written_ends_the_parts(dispatcher: BackendDispatcher) -> None:
     deep: n.Expr = b.gid()
     for _ in range(MAX_EXPRESSION_DEPTH - 1):
