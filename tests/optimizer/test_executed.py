@@ -53,6 +53,20 @@ def test_a_long_chain_of_rules_is_followed_to_its_end(dispatcher: BackendDispatc
     assert sum(report.fired.values()) > 4
 
 
+def test_what_nobody_needs_is_not_worked_on(dispatcher: BackendDispatcher) -> None:
+    text = """program left(workgroup 1) {
+      buffer 0 y: u32[2] readwrite
+      let unused = (y[0] + 0) * 8
+      let first = unused * 8 + y[1]
+      let second = y[1] * 3
+      let third = y[1] * 3
+      y[third & 1] = third
+    }"""
+    better, report = optimize(parse(text), dispatcher, report=True)
+    assert report.fired == {}
+    assert [one.name for one in better.entry if isinstance(one, n.Let)] == ["third"]
+
+
 def described(findings: Findings, rows: int) -> list[object]:
     """What was found for each row, where a literal is what it says and not where it stands."""
     columns = (findings.canon, findings.head, findings.a0, findings.a1, findings.a2, findings.live, findings.place)

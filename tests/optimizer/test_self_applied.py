@@ -43,7 +43,7 @@ class SelfOptimised(BackendDispatcher):
         self.own = own
 
     def programs(self) -> ProgramSet:
-        return ProgramSet(self.own.simplify, self.own.live, self.own.place, self.own.pack, rule_names())
+        return ProgramSet(*(getattr(self.own, name) for name in NAMES), rule_names())
 
 
 def test_they_stay_legal(optimised: Kernels) -> None:
@@ -79,7 +79,8 @@ def test_they_have_no_races(groups: int) -> None:
     """On a small arena, under an order in which many races would show: atomics meet, plain accesses do not."""
     arena, _ = encode(parse(SMALL))
     programs = whole_programs()
-    memory = pipeline._memory(pipeline._given(arena, EVERY_BIT), pipeline._sizes(arena.rows, len(programs.rules)))
+    given = pipeline._given(arena, EVERY_BIT)
+    memory = pipeline._memory(given, pipeline._sizes(given, len(programs.rules)))
     for program, _ in pipeline._steps(arena, programs):
         inputs = {decl.name: memory[decl.name] for decl in program.input_buffers()}
         result = reference.run(program, inputs, grid=(groups, 1, 1), races=True, fuel=50_000_000)

@@ -71,14 +71,14 @@ class BackendDispatcher(OptimizerDispatcher):
         def make() -> tuple[Sequence[Program], Sequence[str]]:
             whole = whole_programs()
             assert whole.read is not None
-            return (whole.simplify, whole.live, whole.place, whole.pack, whole.read), whole.rules
+            return (whole.need, whole.simplify, whole.live, whole.place, whole.pack, whole.read), whole.rules
 
         self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:
             # Reading is one invocation's work, which a device of many is slow at.
             return msgspec.structs.replace(whole_programs(), read=None)
-        simplify, live, place, pack, read = self._image.headers
-        return ProgramSet(simplify, live, place, pack, self._image.notes, read)
+        need, simplify, live, place, pack, read = self._image.headers
+        return ProgramSet(need, simplify, live, place, pack, self._image.notes, read)
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
         config = _UNTOUCHED if grid is None else _UNTOUCHED.with_changes(grid_override=grid)

@@ -56,6 +56,7 @@ class ProgramSet(msgspec.Struct, frozen=True, eq=False):
     Who has none to ``read`` with has programs read in Python: it is one invocation's work.
     """
 
+    need: Program
     simplify: Program
     live: Program
     place: Program
@@ -72,7 +73,7 @@ def whole_programs() -> ProgramSet:
     from vyre.optimizer.rewriting import rule_names
 
     made = kernels()
-    return ProgramSet(made.simplify, made.live, made.place, made.pack, rule_names(), reader())
+    return ProgramSet(made.need, made.simplify, made.live, made.place, made.pack, rule_names(), reader())
 
 
 def words_of(name: str, data: Bytes, count: int) -> Array:

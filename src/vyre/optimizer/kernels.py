@@ -1,5 +1,6 @@
-"""Which programs optimise programs? Four, on the columns of an arena, each for any number of rows.
+"""Which programs optimise programs? Five, on the columns of an arena, each for any number of rows.
 
+need finds the values that anything which happens may ask for; the others are left out of everything that follows.
 simplify goes through the rows by level, operands first. Each row's operands are replaced by the rows that stand for
 them; constants are folded and rules applied; then the row is looked up in a table by everything it is made of, and
 the least row of its level that is made of the same stands for all. Loops whose cells turn out not to change are
@@ -53,6 +54,10 @@ def _stretch(number: str) -> str:
       let start = stretches[{number}] & {ALONE - 1}
       let end = stretches[{number} + 1] & {ALONE - 1}
       let is_narrow = stretches[{number}] >= {ALONE}"""
+
+
+# Of a stretch, only what is needed.
+_LEFT: Final = "start = end - needed_count[here]"
 
 
 def _resolved(row: str) -> str:
@@ -207,6 +212,70 @@ _LOOK_AT_LOOP: Final = f"""
         }}
       }}"""
 
+
+def _need(row: str) -> str:
+    return f"if {row} != {NONE} {{ let unused = atomic_store(needed, {row}, 1) }}"
+
+
+# Whatever stands somewhere is needed, and so are cells, whose rows name one another in circles.
+_NEED_BY_STATEMENT: Final = f"""
+      if (given_head[k] & 255) >= {Kind.PHI.value} {{
+        let self = k
+        let x = given_a0[k]
+        let y = given_a1[k]
+        let z = given_a2[k]
+        {_need("self")}
+        {_need("x")}
+        {_need("y")}
+        {_need("z")}
+      }}"""
+
+_NEED: Final = f"""
+program need(workgroup {WORKGROUP}) {{
+  buffer 0 given_head: u32[] read
+  buffer 1 given_a0: u32[] read
+  buffer 2 given_a1: u32[] read
+  buffer 3 given_a2: u32[] read
+  buffer 4 order: u32[] read
+  buffer 5 stretches: u32[] read
+  buffer 6 params: u32[] read
+  buffer 7 needed: u32[] readwrite
+  buffer 8 needed_order: u32[] readwrite
+  buffer 9 needed_count: u32[] readwrite
+
+  let me = gid.x
+  let stride = num_wg.x * {WORKGROUP}
+  let rows = params[1]
+  {_own_part("k", "rows", _NEED_BY_STATEMENT)}
+  let here = params[3]
+  while here > 0 {{
+    grid_sync
+    here = here - 1
+    {_stretch("here")}
+    let step = select(is_narrow, 1, stride)
+    let at = select(is_narrow & (me != 0), end, start + me)
+    while at < end {{
+      let row = order[select(is_narrow, end - 1 - (at - start), at)]
+      if needed[row] != 0 {{
+        needed_order[end - 1 - atomic_add(needed_count, here, 1)] = row
+        let kind = given_head[row] & 255
+        if (kind == {Kind.OPERATION.value}) | (kind == {Kind.LOAD.value}) | (kind == {Kind.PINNED.value}) {{
+          let x = given_a0[row]
+          {_need("x")}
+          if kind != {Kind.LOAD.value} {{
+            let y = given_a1[row]
+            let z = given_a2[row]
+            {_need("y")}
+            {_need("z")}
+          }}
+        }}
+      }}
+      at = at + step
+    }}
+  }}
+}}
+"""
+
 _SIMPLIFY: Final = f"""
 program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 1 given_head: u32[] read
@@ -215,14 +284,15 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 4 given_a2: u32[] read
   buffer 5 given_level: u32[] read
   buffer 6 scope: u32[] read
-  buffer 7 order: u32[] read
-  buffer 8 stretches: u32[] read
-  buffer 9 scope_last: u32[] read
-  buffer 10 params: u32[] read
-  buffer 11 table: u32[] readwrite
-  buffer 12 again: u32[1] readwrite
-  buffer 13 fired: u32[] readwrite
-  buffer 14 settled: u32[] readwrite
+  buffer 7 stretches: u32[] read
+  buffer 8 needed_order: u32[] read
+  buffer 9 needed_count: u32[] read
+  buffer 10 scope_last: u32[] read
+  buffer 11 params: u32[] read
+  buffer 12 table: u32[] readwrite
+  buffer 13 again: u32[1] readwrite
+  buffer 14 fired: u32[] readwrite
+  buffer 15 settled: u32[] readwrite
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -241,11 +311,12 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
     while here < stretch_count {{
       grid_sync
       {_stretch("here")}
+      {_LEFT}
       here = here + 1
       let step = select(is_narrow, 1, stride)
       let at = select(is_narrow & (me != 0), end, start + me)
       while at < end {{
-        let row = order[at]
+        let row = needed_order[at]
         let word = head[row]
         let kind = word & 255
         if kind == {Kind.OPERATION.value} {{
@@ -327,14 +398,14 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
         grid_sync
         at = start + me
         while at < end {{
-          let row = order[at]
+          let row = needed_order[at]
           {_intern(alone=False)}
           at = at + stride
         }}
         grid_sync
         at = start + me
         while at < end {{
-          let row = order[at]
+          let row = needed_order[at]
           if canon[row] >= {SLOT} {{ canon[row] = best[canon[row] & {SLOT - 1}] }}
           at = at + stride
         }}
@@ -526,12 +597,13 @@ _PLACE: Final = f"""
 program place(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 1 given_head: u32[] read
   buffer 2 scope: u32[] read
-  buffer 3 order: u32[] read
-  buffer 4 stretches: u32[] read
-  buffer 5 scope_parent: u32[] read
-  buffer 6 scope_last: u32[] read
-  buffer 7 scope_loops: u32[] read
-  buffer 8 params: u32[] read
+  buffer 3 stretches: u32[] read
+  buffer 4 needed_order: u32[] read
+  buffer 5 needed_count: u32[] read
+  buffer 6 scope_parent: u32[] read
+  buffer 7 scope_last: u32[] read
+  buffer 8 scope_loops: u32[] read
+  buffer 9 params: u32[] read
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -544,10 +616,11 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
     grid_sync
     here = here - 1
     {_stretch("here")}
+    {_LEFT}
     let step = select(is_narrow, 1, stride)
     let at = select(is_narrow & (me != 0), end, start + me)
     while at < end {{
-      let row = order[select(is_narrow, end - 1 - (at - start), at)]
+      let row = needed_order[select(is_narrow, end - 1 - (at - start), at)]
       if (live[row] == 1) & (canon[row] == row) {{
         let kind = head[row] & 255
         if kind == {Kind.PINNED.value} {{
@@ -600,6 +673,7 @@ program pack(workgroup {WORKGROUP}) {{
 class Kernels(msgspec.Struct, frozen=True, eq=False):
     """The optimizer's programs, in the order in which they run."""
 
+    need: Program
     simplify: Program
     live: Program
     place: Program
@@ -620,4 +694,4 @@ def kernels() -> Kernels:
         return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)
 
     simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
-    return Kernels(*map(in_records, (simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))))
+    return Kernels(*map(in_records, (parse(_NEED), simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))))

@@ -61,7 +61,8 @@ class _Oracle:
 
     def run(self) -> Findings:
         sweeps = 0
-        order = self.arena.order.tolist()
+        order: list[int] = self.arena.order.tolist()
+        needed = self._find_needed()
         while sweeps == 0 or (self.changed and sweeps < MOST_SWEEPS):
             sweeps += 1
             self.changed = False
@@ -71,7 +72,7 @@ class _Oracle:
                 column[: self.arena.rows] = self.arena.columns[name].tolist()
             self.table.clear()
             for first, behind in pairwise(self.arena.levels.tolist()):
-                self._sweep_level(order[first:behind])
+                self._sweep_level([row for row in order[first:behind] if row in needed])
             for row in order:
                 if kind_of(self.head[row]) == Kind.LOOP and row not in self.settled:
                     back, init = self._resolve(self.a1[row]), self._resolve(self.a0[row])
@@ -84,6 +85,24 @@ class _Oracle:
         found = (self.canon, self.head, self.a0, self.a1, self.a2, self.live, self.place, self.uses)
         canon, word, a0, a1, a2, live, place, uses = (np.array(column, np.uint32) for column in found)
         return Findings(canon, word, a0, a1, a2, live, place, uses, self.fired, sweeps)
+
+    def _find_needed(self) -> set[int]:
+        """The rows of statements and of cells, and what they are made of."""
+        needed = {row for row in range(self.arena.rows) if kind_of(self.head[row]) >= Kind.PHI}
+        pending = list(needed)
+        while pending:
+            row = pending.pop()
+            match kind_of(self.head[row]):
+                case Kind.LITERAL | Kind.LEAF | Kind.LOOP_VARIABLE | Kind.CELL:
+                    continue
+                case Kind.LOAD:
+                    operands = {self.a0[row]}
+                case _:
+                    operands = {self.a0[row], self.a1[row], self.a2[row]}
+            fresh = operands - needed - {NONE}
+            needed |= fresh
+            pending += fresh
+        return needed
 
     def _sweep_level(self, rows: list[int]) -> None:
         for row in rows:

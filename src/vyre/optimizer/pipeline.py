@@ -1,4 +1,4 @@
-"""How is a program optimised? Encoded once, worked on by four programs wherever the dispatcher runs them, decoded once.
+"""How is a program optimised? Encoded once, worked on by five programs wherever the dispatcher runs them, decoded once.
 
 Dispatchers that keep buffers on their device run all in one sequence with one readback; others run the same programs
 one by one, and the result is the same program.
@@ -48,7 +48,7 @@ _MOST_WORKGROUPS: Final = 64
 # How many rows of a level an invocation has.
 _ROWS_EACH: Final = 4
 # What has to be zero at first; everything else is written before it is read.
-_BLANK: Final = ("again", "tail", "settled", "fired")
+_BLANK: Final = ("again", "tail", "settled", "fired", "needed", "needed_count")
 _FOUND: Final = ("canon", "head", "a0", "a1", "a2")
 _READ: Final = (*(f"found_{name}" for name in _FOUND), "packed", "fired")
 
@@ -130,7 +130,8 @@ def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS
 def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool, int]:
     """The same, whether what never changes of the arena was on the device already, and how often the host waited."""
     programs = dispatcher.programs()
-    given, sizes, steps = _given(arena, groups), _sizes(arena.rows, len(programs.rules)), _steps(arena, programs)
+    given, steps = _given(arena, groups), _steps(arena, programs)
+    sizes = _sizes(given, len(programs.rules))
     was_hit, waits = False, 1
     if dispatcher.supports_persistent():
         read, was_hit = _run_resident(dispatcher, given, sizes, steps)
@@ -165,11 +166,13 @@ def _given(arena: Arena, groups: int) -> dict[str, Array]:
     return given | {"params": np.array(params, np.uint32)}
 
 
-def _sizes(rows: int, rules: int) -> dict[str, int]:
+def _sizes(given: Mapping[str, Array], rules: int) -> dict[str, int]:
     """The words of the kernels' own buffers; behind each row there is room for a literal."""
+    rows = len(given["given_head"])
     sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
     sizes |= {"records": 2 * rows * WORDS["records"], "table": _slots(rows) * WORDS["table"]}
-    return sizes | {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
+    sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
+    return sizes | {"needed": rows, "needed_order": rows, "needed_count": len(given["stretches"])}
 
 
 def _memory(given: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -189,7 +192,8 @@ def _steps(arena: Arena, programs: ProgramSet) -> Steps:
     width = len(arena.order) // max(1, arena.level_count)
     groups = max(1, min(_MOST_WORKGROUPS, width // (_ROWS_EACH * WORKGROUP)), min(4, arena.rows // 4096))
     every = max(1, -(-2 * arena.rows // WORKGROUP))
-    return [(programs.simplify, groups), (programs.live, groups), (programs.place, groups), (programs.pack, every)]
+    levels = programs.need, programs.simplify, programs.live, programs.place
+    return [*((program, groups) for program in levels), (programs.pack, every)]
 
 
 def _run_each(
