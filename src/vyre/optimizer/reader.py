@@ -28,7 +28,7 @@ from vyre.semantics.types import DType
 # has, two of them, the level of the deepest, and the type that the operation goes by (of a load, its head).
 RECORD: Final = 8
 DEEPEST: Final = 1_024
-PLACES: Final = (1 << 24) - 1
+USED: Final = 1 << 31
 # What was read so far, from which the next stream is gone on with; of the nodes, also those that are known.
 RESULT: Final = ("nodes", "stores", "rows", "fresh", "thirds", "why", "words", "letters")
 READ_ALL, UNREAD, FULL = 0, 1, 2
@@ -216,16 +216,15 @@ _FIELDS: Final = f"""
         }}
       }}"""
 
-# Finds the place of what was read in the table, or makes it one. A slot has the place and eight bits of the hash.
+# Finds the place of what was read in the table, or makes it one.
 _PLACE: Final = f"""
-        let key = (form & 0xff00) << 8 | length
+        let key = {USED} | (form & 0xff00) << 8 | length
         let hash = (low * 0x85ebca6b ^ rotl(high * 0xc2b2ae35, 13) ^ rotl(more, 7)) * 0x9e3779b1 + key * 0x27d4eb2f
         hash = (hash ^ hash >> 15) * 0x2c1b3c6d
-        hash = hash ^ hash >> 13
-        let slot = hash & mask
+        place = ((hash ^ hash >> 13) & mask) * {RECORD}
         let seeking = true
         while seeking {{
-          let entry = slots[slot]
+          let entry = words[place]
           if entry == 0 {{
             seeking = false
             if ((form & {Form.IS_NEW.value}) == 0) & (number >= known) {{
@@ -233,8 +232,6 @@ _PLACE: Final = f"""
             }} else if (used == most_words) | (letter_count + (length >> 2) > len(letters)) {{
               why = {FULL}
             }} else {{
-              slots[slot] = hash & {~PLACES & NONE} | used
-              place = used * {RECORD}
               used = used + 1
               words[place] = key
               words[place + 1] = low
@@ -254,10 +251,9 @@ _PLACE: Final = f"""
                 behind = behind + 4
               }}
             }}
-          }} else if (entry ^ hash) <= {PLACES} {{
-            place = (entry & {PLACES}) * {RECORD}
+          }} else {{
             let differs = (words[place + 1] != low) | (words[place + 2] != high) | (words[place + 3] != more)
-            seeking = (words[place] != key) | differs
+            seeking = (entry != key) | differs
             let behind = 8
             while !seeking & (behind < length) {{
               let part = {_four_bytes("at + behind")}
@@ -265,8 +261,8 @@ _PLACE: Final = f"""
               seeking = part != letters[words[place + 4] + (behind >> 2) - 2]
               behind = behind + 4
             }}
+            if seeking {{ place = ((place / {RECORD}) + 1 & mask) * {RECORD} }}
           }}
-          slot = slot + 1 & mask
         }}
         at = at + length"""
 
@@ -340,28 +336,27 @@ program read(workgroup 1) {{
   buffer 2 given: u32[] read
   buffer 3 forms: u32[] read
   buffer 4 operations: u32[] read
-  buffer 5 slots: u32[] readwrite
-  buffer 6 words: u32[] readwrite
-  buffer 7 stack: u32[] readwrite
-  buffer 8 memory: u32[] readwrite
-  buffer 9 fresh: u32[] readwrite
-  buffer 10 values: u32[] readwrite
-  buffer 11 ends: u32[] readwrite
-  buffer 12 head: u32[] readwrite
-  buffer 13 a0: u32[] readwrite
-  buffer 14 a1: u32[] readwrite
-  buffer 15 thirds: u32[] readwrite
-  buffer 16 level: u32[] readwrite
-  buffer 17 letters: u32[] readwrite
-  buffer 18 result: u32[{len(RESULT)}] readwrite
+  buffer 5 words: u32[] readwrite
+  buffer 6 stack: u32[] readwrite
+  buffer 7 memory: u32[] readwrite
+  buffer 8 fresh: u32[] readwrite
+  buffer 9 values: u32[] readwrite
+  buffer 10 ends: u32[] readwrite
+  buffer 11 head: u32[] readwrite
+  buffer 12 a0: u32[] readwrite
+  buffer 13 a1: u32[] readwrite
+  buffer 14 thirds: u32[] readwrite
+  buffer 15 level: u32[] readwrite
+  buffer 16 letters: u32[] readwrite
+  buffer 17 result: u32[{len(RESULT)}] readwrite
 
   if gid.x == 0 {{
     let at = params[0]
     let known = params[1]
     let count = params[2]
     let first_row = params[3]
-    let mask = len(slots) - 1
-    let most_words = min(len(words) / {RECORD}, {PLACES})
+    let mask = len(words) / {RECORD} - 1
+    let most_words = mask - mask / 4
     let number = result[0]
     let stores = result[1]
     let rows = result[2]
@@ -371,7 +366,7 @@ program read(workgroup 1) {{
     let third_count = result[4]
     let kept_thirds = third_count
     let why = result[5]
-    let used = result[6] + 1
+    let used = result[6]
     let letter_count = result[7]
     let depth = 0
     while (number < count) & (why == {READ_ALL}) {{
@@ -430,7 +425,7 @@ program read(workgroup 1) {{
     result[3] = kept_fresh
     result[4] = kept_thirds
     result[5] = why
-    result[6] = used - 1
+    result[6] = used
     result[7] = letter_count
   }}
 }}

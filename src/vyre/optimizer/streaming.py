@@ -59,10 +59,10 @@ def room(stats: Stats, known: int, run: int, letters: int) -> dict[str, int]:
     def count(*classes: type[n.Node]) -> int:
         return sum(stats.kinds.get(cls.__name__, 0) for cls in classes)
 
-    # The first word of the table stands for none.
-    words = 1 + known + run + count(n.Lit, *LEAVES)
+    # A quarter of the table stays empty.
+    words = known + run + count(n.Lit, *LEAVES)
     rows = stats.expressions - count(n.Var) + count(n.Store)
-    sizes = {"slots": 1 << (4 * words // 3).bit_length(), "words": RECORD * words, "letters": letters}
+    sizes = {"words": RECORD << (4 * words // 3).bit_length(), "letters": letters}
     sizes |= {"stack": RECORD * DEEPEST, "result": len(RESULT), **dict.fromkeys(COLUMNS, rows)}
     sizes |= {"values": run, "ends": 2 * min(run, count(n.Store))}
     sizes |= {"fresh": 2 * count(n.Load), "thirds": 2 * count(n.Load, n.Select, n.Fma)}
@@ -112,7 +112,7 @@ def read_resident(
             handles = held | handles
             return ResidentStep(program, tuple(handles[decl.name] for decl in program.buffers), (1,))
 
-        blank = [(held[name], 4 * words[name], 0) for name in ("slots", "result")]
+        blank = [(held[name], 4 * words[name], 0) for name in ("words", "result")]
         uploads = [(held[name], _bytes(column)) for name, column in given.items()]
         dispatcher.run_sequence([], [], fills=blank, uploads=uploads)
         if others is None:
