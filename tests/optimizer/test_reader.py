@@ -28,6 +28,7 @@ from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.limits import MAX_EXPRESSION_DEPTH, MAX_NAME_LENGTH
 from vyre.ir.program import Program
+from vyre.optimizer.arena import NONE
 from vyre.optimizer.dispatcher import OptimizerDispatcher, ProgramSet, whole_programs
 from vyre.optimizer.encode import encode
 from vyre.optimizer.outline import Effect, Stores
@@ -81,7 +82,14 @@ def integer_code(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def effects(item: Any) -> list[Any]:
-    return [Effect(*one) for one in item.each()] if isinstance(item, Stores) else [item]
+    """Stores as the walk gives them, one by one."""
+    if not isinstance(item, Stores):
+        return [item]
+    columns = item.places, item.rows, *item.operands, item.ended
+    return [
+        Effect(item.run[place], row, operands, () if ended == NONE else (ended,))
+        for place, row, *operands, ended in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 def plain(value: Any) -> Any:

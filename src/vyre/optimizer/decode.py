@@ -106,10 +106,7 @@ class _Decoder:
                 self._pass(items)
                 return
             if isinstance(item, Stores):
-                for statement, row, operands, kills in item.each():
-                    self.values.declare_until(row, frame)
-                    if self.live[row]:
-                        self._effect(statement, row, operands, kills)
+                self._stores(item, frame)
                 continue
             self.values.declare_until(item.end if isinstance(item, Control) else item.row, frame)
             match item:
@@ -150,6 +147,22 @@ class _Decoder:
         out.append(statement)
 
     # Statements.
+
+    def _stores(self, item: Stores, frame: Frame) -> None:
+        values, out, canon = self.values, frame.out, np.asarray(self.canon)
+        assert out is not None  # statements stand in lists
+        live = np.frombuffer(self.live, np.uint8)[item.rows].tolist()
+        columns = item.places, item.rows, *(canon[column] for column in item.operands), item.ended
+        each = zip(
+            values.declare_between(item.rows, frame), live, *(column.tolist() for column in columns), strict=True
+        )
+        for _, is_live, place, row, index, stored, ended in each:
+            if not is_live:
+                continue
+            operands = values.of(index), values.of(stored)
+            if ended != NONE:
+                self._keep_loads((ended,), row)
+            out.append(n.Store(cast(n.Store, item.run[place]).buffer, *operands))
 
     def _effect(self, statement: n.Stmt, row: int, operands: tuple[int, ...], kills: Sequence[int]) -> None:
         value = self.values.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -33,20 +33,16 @@ class Effect(msgspec.Struct, eq=False, gc=False):
 
 
 class Stores(msgspec.Struct, eq=False):
-    """The effects of a run of statements, of which those at some places are stores; of a large program many."""
+    """The effects of a run of statements, of which those at some places are stores; of a large program many.
+
+    ``ended`` are the versions of memory that end there, NONE where nobody loads one.
+    """
 
     run: n.Body
     places: Array
     rows: Array
     operands: tuple[Array, Array]
     ended: Array
-
-    def each(self) -> Iterator[tuple[n.Stmt, int, tuple[int, ...], Sequence[int]]]:
-        """One after another, what an effect has."""
-        statements = map(self.run.__getitem__, self.places.tolist())
-        operands = zip(*(column.tolist() for column in self.operands), strict=True)
-        kills = [() if version == NONE else (version,) for version in self.ended.tolist()]
-        return zip(statements, self.rows.tolist(), operands, kills, strict=True)
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):

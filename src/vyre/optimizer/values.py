@@ -7,8 +7,9 @@ later, before memory or a cell changes, may turn out not to be needed, and then 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Final
 
 import msgspec
@@ -26,6 +27,8 @@ from vyre.semantics.operators import BINARY, Result
 
 # How deep expressions nest before a part of them gets a name.
 _DEEPEST: Final = 24
+# How many rows of a long list become numbers of Python's at a time.
+_AT_ONCE: Final = 4096
 _IDS: Final = {
     Leaf.INVOCATION_ID: n.InvocationId,
     Leaf.WORKGROUP_ID: n.WorkgroupId,
@@ -181,9 +184,8 @@ class Values:
         position[canon[late]] = late
         pending = np.flatnonzero(is_pending)
         pending = pending[np.lexsort((position[pending], place[pending]))]
-        columns = pending, first[pending], second[pending], operations[pending]
-        self.pending = np.column_stack(columns).astype(np.uint32)
-        self.position, self.positions = position.data, position[pending].data
+        self.pending = pending, first[pending], second[pending], operations[pending]
+        self.position, self.positions = position.data, position[pending]
         scopes = place[pending]
         bounds = [0, *(np.flatnonzero(scopes[1:] != scopes[:-1]) + 1).tolist(), len(scopes)]
         self.spans = {int(scopes[start]): (start, stop) for start, stop in pairwise(bounds) if start < stop}
@@ -216,7 +218,7 @@ class Values:
         """Whoever is here has not passed the declarations of this list, nor need cells hold what they held."""
         for row in {row for row, _, _ in frame.undo}.union(self.in_cells):
             self.name(row, frame, self.without_name(row))
-        for row in self.pending[self.span(frame.scope)[0] : frame.passed, 0].tolist():
+        for row in self.pending[0][self.span(frame.scope)[0] : frame.passed].tolist():
             self.at_hand[row] = self.without_name(row)
 
     def without_name(self, row: int) -> n.Expr | None:
@@ -259,20 +261,42 @@ class Values:
         return var
 
     def declare_until(self, end: int, frame: Frame) -> None:
-        """Writes the values that have their place in a list and in the source stand before a row, in that order.
-
-        Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
-        """
+        """Writes the values that have their place in a list and in the source stand before a row, in that order."""
         start, stop = frame.passed, frame.stop
-        if start == stop or (numbers := end - self.positions[start]) <= 0:
+        if start == stop or (numbers := end - int(self.positions[start])) <= 0:
             return
         # No two positions are the same, so there are no more of them before the end than numbers.
         frame.passed = stop = bisect_left(self.positions, end, start, min(stop, start + numbers))
+        self._declare_all(self._parts(start, stop), frame)
+
+    def declare_between(self, ends: Array, frame: Frame) -> Iterator[None]:
+        """Does the same for one row after another."""
+        start, stop = frame.passed, frame.stop
+        stops = (start + np.searchsorted(self.positions[start:stop], ends)).tolist()
+        rows = chain.from_iterable(
+            self._parts(first, min(first + _AT_ONCE, stop)) for first in range(start, stop, _AT_ONCE)
+        )
+        for end in stops:
+            if start < end:
+                self._declare_all(islice(rows, end - start), frame)
+                frame.passed = start = end
+            yield
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+        """Some of the pending rows, with what they are made of."""
+        rows, first, second, operations = (column[start:stop].tolist() for column in self.pending)
+        return zip(rows, first, second, operations, strict=True)
+
+    def _declare_all(self, parts: Iterable[tuple[int, int, int, int]], frame: Frame) -> None:
+        """Writes values in that order.
+
+        Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
+        """
         at_hand, in_cells, kept, nesting, named = self.at_hand, self.in_cells, self.kept, self.nesting, self.named
         out, visible, names, taken = frame.out, frame.visible, self.names, self.names.scopes
         hints, called = self.hints, self.called
         assert out is not None
-        for row, one, other, operation in self.pending[start:stop].tolist():
+        for row, one, other, operation in parts:
             if at_hand[row] is not None or (in_cells and row in in_cells):
                 continue
             left, right, operator = at_hand[one], at_hand[other], _BINARY[operation]
@@ -323,7 +347,10 @@ class Values:
 
     def value(self, row: int) -> n.Expr:
         """A row for use in the list that is being written."""
-        row = self.canon[row]
+        return self.of(self.canon[row])
+
+    def of(self, row: int) -> n.Expr:
+        """The same for a row that stands for itself."""
         node = self.at_hand[row]
         if node is not None and not self.kept:
             return node
