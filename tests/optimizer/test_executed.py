@@ -67,6 +67,19 @@ def test_what_nobody_needs_is_not_worked_on(dispatcher: BackendDispatcher) -> No
     assert [one.name for one in better.entry if isinstance(one, n.Let)] == ["third"]
 
 
+def test_a_new_literal_keeps_nothing_else(dispatcher: BackendDispatcher) -> None:
+    """The first row is that of a list that is empty."""
+    text = """program first(workgroup 1) {
+      buffer 0 y: u32[2] readwrite
+      region "empty" { let unused = 1 }
+      y[1] = (y[0] + 3) + 9
+    }"""
+    better, report = optimize(parse(text), dispatcher, report=True)
+    assert "y[1] = y[0] + 12" in str(better)
+    assert report.rounds == 1
+    assert report.rows_after == 5
+
+
 def described(findings: Findings, rows: int) -> list[object]:
     """What was found for each row, where a literal is what it says and not where it stands."""
     columns = (findings.canon, findings.head, findings.a0, findings.a1, findings.a2, findings.live, findings.place)

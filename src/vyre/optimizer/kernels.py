@@ -519,7 +519,7 @@ program live(workgroup {WORKGROUP}) {{{_RECORDS}
         let u2 = {NONE}
         let def0 = {NONE}
         let def1 = {NONE}
-        if is_running {{
+        if is_running & (row < rows) {{
           def0 = d0[row]
           def1 = d1[row]
           if {_uses_something("kind")} {{
