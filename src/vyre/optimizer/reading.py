@@ -26,7 +26,8 @@ from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 _TAGS_OF_LEAVES: Final = {leaf: tag_of(cls) for cls, leaf in LEAVES.items()}
-_FEW_PARTS: Final = 4
+# A run of few parts is read at once; one of many is read in longer ones.
+_FEW_PARTS, _MANY_PARTS = 2, 8
 _VARIABLE, _LITERAL, _LOAD, _LENGTH = (tag_of(cls) for cls in (n.Var, n.Lit, n.Load, n.BufLen))
 _OPERATORS: Final = [(tag_of(cls), name) for cls, table in ((n.BinOp, BINARY), (n.UnOp, UNARY)) for name in table]
 
@@ -88,7 +89,7 @@ class Reader:
     """Reads runs of ``least`` statements and more, if they are no fewer than ``share`` of the words that are known.
 
     For each of them the host waits once, so that only the longest ``most`` of a program are read. A thread reads
-    ``at_once`` statements while the next are being written; for a run of few such parts none is started.
+    ``at_once`` statements, or a few times as many, while the next are being written; for a short run none is started.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Reader:
         least: int = 512,
         share: float = 0.25,
         most: int = 1,
-        at_once: int = 1 << 14,
+        at_once: int = 1 << 13,
     ) -> None:
         self.least, self.share, self.most = least, share, most
         self.times = 0
@@ -139,13 +140,14 @@ class Reader:
         dispatcher, program = self._dispatcher, self._program
         stays = dispatcher.supports_persistent()
         names: list[str] = []
-        at_once = self._at_once if stays and len(run) > _FEW_PARTS * self._at_once else len(run)
+        least = self._at_once
+        is_all = not stays or len(run) <= _FEW_PARTS * least
+        at_once = len(run) if is_all else min(max(least, len(run) // _MANY_PARTS), 4 * least)
         streams = parts(known.nodes, run, at_once, numbers, names)
         first = next(streams, None)
         if first is None:
             return None
         self.times += 1
-        is_all = at_once == len(run)
         letters = 4 + first.stream.size // 4 * (1 if is_all else 2 * -(-len(run) // at_once))
         sizes = room(stats, len(known.nodes), len(run), letters)
         given = {"given": known.given, "memory": memory}
