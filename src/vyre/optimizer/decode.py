@@ -20,6 +20,7 @@ from vyre.optimizer.arena import NONE, Arena, Kind
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Stores, Variable
+from vyre.optimizer.rows import numbers
 from vyre.optimizer.values import Frame, InCell, Kept, Values, Way, Written
 from vyre.semantics.scalars import to_bits, zero
 
@@ -151,12 +152,10 @@ class _Decoder:
     def _stores(self, item: Stores, frame: Frame) -> None:
         values, out, canon = self.values, frame.out, np.asarray(self.canon)
         assert out is not None  # statements stand in lists
-        live = np.frombuffer(self.live, np.uint8)[item.rows].tolist()
-        columns = item.places, item.rows, *(canon[column] for column in item.operands), item.ended
-        each = zip(
-            values.declare_between(item.rows, frame), live, *(column.tolist() for column in columns), strict=True
-        )
-        for _, is_live, place, row, index, stored, ended in each:
+        live = np.frombuffer(self.live, np.uint8)[item.rows]
+        stores = numbers(live, item.places, item.rows, *(canon[column] for column in item.operands), item.ended)
+        declared = values.declare_between(item.rows, frame)
+        for _, (is_live, place, row, index, stored, ended) in zip(declared, stores, strict=True):
             if not is_live:
                 continue
             operands = values.of(index), values.of(stored)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from vyre.ir.binding import Array
 from vyre.optimizer.arena import NONE, Arena, Arm, order_by_level
 
+# How many rows become numbers of Python's at a time.
+_AT_ONCE: Final = 4096
 # What the columns that few rows have a word in hold for all others.
 _USUAL: Final = {"a2": NONE, "scope": 0, "d0": NONE, "d1": NONE}
 
@@ -133,6 +136,14 @@ class Scopes:
 def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:
     """A column of u32, which an array may be already."""
     return np.frombuffer(column if isinstance(column, array) else array(code, column), np.uint32)
+
+
+def numbers(*columns: Array) -> Iterator[tuple[int, ...]]:
+    """Columns row by row, as Python's numbers, of which there are never many."""
+    if len(columns[0]) <= _AT_ONCE:
+        return zip(*(column.tolist() for column in columns), strict=True)
+    starts = range(0, len(columns[0]), _AT_ONCE)
+    return chain.from_iterable(numbers(*(column[start : start + _AT_ONCE] for column in columns)) for start in starts)
 
 
 def _joined(first: Array, second: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 import msgspec
@@ -22,13 +22,11 @@ from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, TYPES, USES_NOTHING,
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.naming import LONGEST_HINT, Names
 from vyre.optimizer.outline import Outline, Variable
-from vyre.optimizer.rows import words
+from vyre.optimizer.rows import numbers, words
 from vyre.semantics.operators import BINARY, Result
 
 # How deep expressions nest before a part of them gets a name.
 _DEEPEST: Final = 24
-# How many rows of a long list become numbers of Python's at a time.
-_AT_ONCE: Final = 4096
 _IDS: Final = {
     Leaf.INVOCATION_ID: n.InvocationId,
     Leaf.WORKGROUP_ID: n.WorkgroupId,
@@ -185,7 +183,7 @@ class Values:
         pending = np.flatnonzero(is_pending)
         pending = pending[np.lexsort((position[pending], place[pending]))]
         self.pending = pending, first[pending], second[pending], operations[pending]
-        self.position, self.positions = position.data, position[pending]
+        self.position, self.positions = position.data, position[pending].data
         scopes = place[pending]
         bounds = [0, *(np.flatnonzero(scopes[1:] != scopes[:-1]) + 1).tolist(), len(scopes)]
         self.spans = {int(scopes[start]): (start, stop) for start, stop in pairwise(bounds) if start < stop}
@@ -263,32 +261,24 @@ class Values:
     def declare_until(self, end: int, frame: Frame) -> None:
         """Writes the values that have their place in a list and in the source stand before a row, in that order."""
         start, stop = frame.passed, frame.stop
-        if start == stop or (numbers := end - int(self.positions[start])) <= 0:
+        if start == stop or (most := end - self.positions[start]) <= 0:
             return
         # No two positions are the same, so there are no more of them before the end than numbers.
-        frame.passed = stop = bisect_left(self.positions, end, start, min(stop, start + numbers))
-        self._declare_all(self._parts(start, stop), frame)
+        frame.passed = stop = bisect_left(self.positions, end, start, min(stop, start + most))
+        self._declare_all(numbers(*(column[start:stop] for column in self.pending)), frame)
 
     def declare_between(self, ends: Array, frame: Frame) -> Iterator[None]:
         """Does the same for one row after another."""
         start, stop = frame.passed, frame.stop
-        stops = (start + np.searchsorted(self.positions[start:stop], ends)).tolist()
-        rows = chain.from_iterable(
-            self._parts(first, min(first + _AT_ONCE, stop)) for first in range(start, stop, _AT_ONCE)
-        )
-        for end in stops:
+        parts = numbers(*(column[start:stop] for column in self.pending))
+        for (end,) in numbers(start + np.searchsorted(np.asarray(self.positions)[start:stop], ends)):
             if start < end:
-                self._declare_all(islice(rows, end - start), frame)
+                self._declare_all(islice(parts, end - start), frame)
                 frame.passed = start = end
             yield
 
-    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Some of the pending rows, with what they are made of."""
-        rows, first, second, operations = (column[start:stop].tolist() for column in self.pending)
-        return zip(rows, first, second, operations, strict=True)
-
-    def _declare_all(self, parts: Iterable[tuple[int, int, int, int]], frame: Frame) -> None:
-        """Writes values in that order.
+    def _declare_all(self, parts: Iterable[tuple[int, ...]], frame: Frame) -> None:
+        """Writes values in that order, each by its row, those of two operands, and the code of its operation.
 
         Those of one use are ready for it then, unless they were read from memory or a cell, which may change before.
         """
