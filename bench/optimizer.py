@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -56,8 +57,14 @@ def main() -> None:
     outcome = Outcome({}, [], {})
     parts = {"code": compare_code, "small": time_small_kernels, "effect": show_effect}
     with CpuBackend() as backend:
+        growth = Growth(BackendDispatcher(backend)) if "code" in given.only and not given.quick else None
         for part in given.only:
             parts[part](BackendDispatcher(backend), outcome, quick=given.quick)
+            # A machine that others use is slow for minutes, most of all where code does not fit its caches.
+            if growth is not None:
+                growth.measure()
+        if growth is not None:
+            growth.promise(outcome)
     lost = [promise for promise, holds in outcome.promises.items() if not holds]
     print(f"{len(outcome.promises) - len(lost)} of {len(outcome.promises)} hold; lost: {', '.join(lost) or 'none'}")
     text = "\n".join([str(machine()), *outcome.tables])
@@ -94,16 +101,6 @@ def compare_code(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool
                 outcome.promises[f"{shape}, 100k: {_LEAST_RATIO}x LLVM"] = ratio >= _LEAST_RATIO
             synchronises = report.synchronisations / report.rounds
             outcome.promises[f"{shape}, {size:,}: synchronisations of a round"] = synchronises <= _MOST_SYNCHRONISATIONS
-        if not quick:
-            taken = outcome.samples[f"{shape} growth"] = _grow(shape, dispatcher)
-            # The best of both measurements: beside the large program, the small one is slower than by itself.
-            bests = [min(taken.best(name), outcome.samples[f"{shape} {size}"].best("vyre"))
-                     for name, size in (("100k", 100_000), ("1M", 1_000_000))]  # fmt: skip
-            growth = bests[1] / bests[0]
-            # What no longer fits the processor's caches takes longer, whoever works on it.
-            beside = [outcome.samples[f"{shape} {size}"].best("llvm") for size in (100_000, 1_000_000)]
-            print(f"{shape}: time(1M) / time(100k) = {growth:.1f}; LLVM's: {beside[1] / beside[0]:.1f}")
-            outcome.promises[f"{shape}: time(1M) / time(100k) = {growth:.1f}, at most 13"] = growth <= _MOST_GROWTH
     heads = ["shape", "operations", "vyre", "LLVM", "(check)", "ratio", "rows/s", "rows", "rows left",
              "LLVM's left", "rounds", "syncs", "encode", "kernels"]  # fmt: skip
     outcome.tables.append(_table(heads, rows))
@@ -141,19 +138,42 @@ def _compare(size: int, shape: str, dispatcher: BackendDispatcher, repetitions: 
     return Samples(seconds), report, instructions
 
 
-def _grow(shape: str, dispatcher: BackendDispatcher, repetitions: int = 16) -> Samples:
-    """The seconds of both sizes in turn: minutes apart, the machine itself would grow or shrink."""
-    codes = {name: as_program(integer_code(size, shape)) for name, size in (("100k", 100_000), ("1M", 1_000_000))}
-    seconds: dict[str, list[float]] = {name: [] for name in codes}
-    for _ in range(repetitions):
-        for name, code in codes.items():
-            # The first after the other size finds neither its memory nor the processor's caches as it left them.
-            for _ in range(2 if name == "100k" else 1):
-                start = perf_counter()
-                made = optimize_with(code, dispatcher, checked=True)
-                seconds[name].append(perf_counter() - start)
-                del made
-    return Samples(seconds)
+class Growth:
+    """How long ten times as much takes: both sizes in turn, since from minute to minute the machine itself changes."""
+
+    sizes: Final = {"100k": 100_000, "1M": 1_000_000}
+
+    def __init__(self, dispatcher: BackendDispatcher) -> None:
+        self.dispatcher = dispatcher
+        self.codes = {
+            shape: {name: as_program(integer_code(size, shape)) for name, size in self.sizes.items()}
+            for shape in SHAPES
+        }
+        self.seconds: dict[str, dict[str, list[float]]] = {shape: {name: [] for name in self.sizes} for shape in SHAPES}
+
+    def measure(self, repetitions: int = 10) -> None:
+        for shape, codes in self.codes.items():
+            for _ in range(repetitions):
+                for name, code in codes.items():
+                    # The first after the other size finds neither its memory nor the processor's caches as it left
+                    # them.
+                    for _ in range(2 if name == "100k" else 1):
+                        start = perf_counter()
+                        made = optimize_with(code, self.dispatcher, checked=True)
+                        self.seconds[shape][name].append(perf_counter() - start)
+                        del made
+
+    def promise(self, outcome: Outcome) -> None:
+        for shape in SHAPES:
+            taken = outcome.samples[f"{shape} growth"] = Samples(self.seconds[shape])
+            alone = {name: outcome.samples[f"{shape} {size}"] for name, size in self.sizes.items()}
+            # The best of both measurements: beside the large program, the small one is slower than by itself.
+            small, large = (min(taken.best(name), alone[name].best("vyre")) for name in self.sizes)
+            # What no longer fits the processor's caches takes longer, whoever works on it.
+            beside = alone["1M"].best("llvm") / alone["100k"].best("llvm")
+            growth = f"{shape}: time(1M) / time(100k) = {large / small:.1f}"
+            print(f"{growth} ({shown(large)} / {shown(small)}); LLVM's: {beside:.1f}")
+            outcome.promises[f"{growth}, at most 13"] = large / small <= _MOST_GROWTH
 
 
 def time_small_kernels(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
