@@ -10,6 +10,7 @@ that branch by what they read, and follow it, run no slower for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -162,44 +163,49 @@ def load_image(
 
 
 def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool) -> _Stored:
-    texts: dict[str, str] = {}
     kernels: dict[str, Kernel] = {}
+    described: dict[str, _Program] = {}
+    code: list[Future[bytes]] = []
+    # LLVM works on the text of one program while that of the next, which is longer, is being written.
+    with ThreadPoolExecutor(1, "vyre-image") as threads:
+        for given in sorted(programs, key=lambda one: one.stats().expressions):
+            texts: dict[str, str] = {}
+            described[given.name] = _written(binder_of(given).program, kernels, texts)
+            for is_long in (False, True):
+                some = {name: text for name, text in texts.items() if (len(text) >= _LONG_TEXT) is is_long}
+                if some:
+                    code.append(threads.submit(linked_object_code, some, optimize=optimize and not is_long))
+    in_order = tuple(described[one.name] for one in programs)
+    return _Stored(in_order, kernels, tuple(one.result() for one in code), tuple(notes))
 
-    def function(program: Program | None) -> str | None:
-        if program is None:
+
+def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]) -> _Program:
+    """A program without its statements; what they became is added to the kernels, and to the texts to be compiled."""
+    if program.stats().has(n.Trap) or any(decl.role is Role.OUTPUT for decl in program.buffers):
+        raise UnsupportedFeature("an image of a program with traps or fresh outputs", "cpu")
+
+    def function(part: Program | None) -> str | None:
+        if part is None:
             return None
-        name = f"kernel{len(texts)}"
-        kernel = emit_kernel(program, SCALAR, flat=can_be_flat(program))
+        name = f"kernel{len(kernels)}"
+        kernel = emit_kernel(part, SCALAR, flat=can_be_flat(part))
         texts[name] = kernel.text
         kernels[name] = msgspec.structs.replace(kernel, text="")
         return name
 
-    described = []
-    for given in programs:
-        program = binder_of(given).program
-        if program.stats().has(n.Trap) or any(decl.role is Role.OUTPUT for decl in program.buffers):
-            raise UnsupportedFeature("an image of a program with traps or fresh outputs", "cpu")
-        plan, wider = (plan_grid_sync(program, _launch(program, groups), checked=True) for groups in (1, 2))
-        parts = [
-            _Part(function(one.program) or "", function(one.before), one.label, one.exits) for one in plan.segments
-        ]
-        growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
-        described.append(
-            _Program(
-                program.name,
-                program.buffers,
-                program.workgroup_size,
-                tuple(parts),
-                plan.state,
-                growth,
-                plan.straight,
-                plan.control,
-            )
-        )
-    short = {name: text for name, text in texts.items() if len(text) < _LONG_TEXT}
-    long = {name: text for name, text in texts.items() if name not in short}
-    code = (linked_object_code(short, optimize=optimize), linked_object_code(long, optimize=False))
-    return _Stored(tuple(described), kernels, code, tuple(notes))
+    plan, wider = (plan_grid_sync(program, _launch(program, groups), checked=True) for groups in (1, 2))
+    parts = [_Part(function(one.program) or "", function(one.before), one.label, one.exits) for one in plan.segments]
+    growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
+    return _Program(
+        program.name,
+        program.buffers,
+        program.workgroup_size,
+        tuple(parts),
+        plan.state,
+        growth,
+        plan.straight,
+        plan.control,
+    )
 
 
 def _launch(program: Program, groups: int) -> Launch:
