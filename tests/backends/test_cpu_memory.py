@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -38,6 +40,38 @@ program there_and_back(workgroup 256) {
   grid_sync
   out[gid.x] = middle[len(middle) - 1 - gid.x] + 1
 }""")
+# Every gap between what is mapped is filled, but for one that a kernel's code fits into, far from other free memory.
+SCATTERED = """
+import ctypes
+import numpy as np
+from vyre.backends.cpu import CpuBackend
+from vyre.driver.config import DispatchConfig
+from vyre.ir import parse
+
+system = ctypes.CDLL(None)
+system.mmap.restype = ctypes.c_void_p
+system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+system.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+PAGE, NOBODY, PRIVATE_WITHOUT_RESERVE = 4096, 0, 0x4022
+
+
+def reserve(pages):
+    return system.mmap(None, pages * PAGE, NOBODY, PRIVATE_WITHOUT_RESERVE, -1, 0)
+
+
+on, data = CpuBackend(threads=1), np.arange(64, dtype=np.uint32)
+for pages in (1, 1, 2, 3, 4):
+    text = f"program table(workgroup 64) {{ buffer 0 a: u32[64] readwrite; a[gid.x] = (gid.x * gid.x + {pages}) % 37 }}"
+    for _ in range(4000):
+        reserve(1)
+    gap = reserve(pages)
+    reserve(3 << 18)
+    for _ in range(4000):
+        reserve(1)
+    system.munmap(gap, pages * PAGE)
+    (found,) = on.dispatch(parse(text), [data], DispatchConfig(optimize=False))
+    assert np.array_equal(np.frombuffer(found, np.uint32), (data * data + pages) % 37)
+"""
 
 
 @pytest.fixture(params=[1, 2])
@@ -202,3 +236,9 @@ def test_very_long_arrays_are_not_kept() -> None:
 def test_no_memory_is_said_so() -> None:
     with pytest.raises(MemoryError):
         Memory().empty(1 << 60, F32)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped where is asked for as on Linux")
+def test_code_and_its_constants_are_near_each_other_however_memory_is_scattered() -> None:
+    done = subprocess.run([sys.executable, "-c", SCATTERED], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr

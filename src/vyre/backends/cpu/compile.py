@@ -26,7 +26,7 @@ from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
 # Part of what object code is kept by: counts up when other code is made of the same text.
-PIPELINE: Final = 5
+PIPELINE: Final = 6
 _LARGE_TEXT: Final = 1 << 20
 _HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
@@ -47,6 +47,10 @@ _QUICK_PASSES: Final = (
 )
 # For huge programs: combining and numbering take time that grows faster than the program.
 _PASSES_OF_HUGE: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
+# A word of memory that is in every module. With it comes a page, in the rest of which LLVM's loader has room for the
+# addresses of what the code calls; it asks for memory before it knows how many there are, and ends the process if there
+# is none.
+_ROOM: Final = "\n@vyre.room = weak global i64 0\n"
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -86,8 +90,12 @@ def _effort(size: int, optimize: bool) -> int:
     return 2 if optimize and size < _LARGE_TEXT else 0
 
 
+def _parsed(text: str) -> Any:
+    return llvm.parse_assembly(text + _ROOM)
+
+
 def _module(text: str, *, verify: bool, optimize: bool) -> Any:
-    module = llvm.parse_assembly(text)
+    module = _parsed(text)
     if verify:
         module.verify()
     return _improved(module, len(text), optimize=optimize)
@@ -137,7 +145,7 @@ def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
         whole = llvm.parse_assembly("")
         size = max(map(len, texts.values()), default=0)
         for name, text in texts.items():
-            module = llvm.parse_assembly(text)
+            module = _parsed(text)
             module.get_function(KERNEL).name = name
             whole.link_in(_improved(module, size, optimize=optimize))
         code: bytes = _target_machine(_effort(size, optimize)).emit_object(whole)
@@ -175,7 +183,9 @@ class Loaded:
     def __init__(self, *codes: bytes) -> None:
         with _LOCK:
             empty = llvm.parse_assembly("")
-            self._engine = llvm.create_mcjit_compiler(empty, _new_target_machine())
+            # All sections of a code in one piece of memory: where each goes where there is room, one may be further
+            # from another than its code can reach, which ends the process.
+            self._engine = llvm.create_mcjit_compiler(empty, _new_target_machine(), use_lmm=True)
             for code in codes:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
