@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vyre.backends.cpu import CpuBackend
+from vyre.backends.cpu.images import Image
 from vyre.driver import Step
 from vyre.driver.cache import DiskCache
 from vyre.driver.config import DispatchConfig
@@ -51,12 +53,11 @@ def nobody() -> tuple[Sequence[Program], Sequence[str]]:
     raise AssertionError("what is kept was made again")
 
 
-def run(on: CpuBackend, groups: int, *, from_image: bool) -> list[bytes]:
-    x = np.arange(4 * groups, dtype=np.uint32) * 7
+def run(on: CpuBackend, groups: int, image: Image | None = None, length: int | None = None) -> list[bytes]:
+    x = np.arange(4 * groups if length is None else length, dtype=np.uint32) * 7
     with allocated(on, [x.nbytes, 4, x.nbytes]) as (given, total, y):
         on.upload_many([(given, 0, x)], fills=[(total, 0, 4, 0), (y, 0, x.nbytes, 1)])
-        if from_image:
-            image = on.load_image(b"test", programs, AS_IT_IS)
+        if image is not None:
             image.run([("sum", groups, [given, total, y]), ("scale", -(-4 * groups // 64), [y, total])])
         else:
             whole, scale = programs()[0]
@@ -68,18 +69,44 @@ def run(on: CpuBackend, groups: int, *, from_image: bool) -> list[bytes]:
 @pytest.mark.parametrize("width", [1, 4, 16])
 def test_an_image_gives_the_same_bytes_for_any_grid(width: int, tmp_path: Path) -> None:
     on = backend(tmp_path, width=width)
-    for groups in (1, 2, 3, 40):
-        assert run(on, groups, from_image=True) == run(on, groups, from_image=False), groups
+    image = on.load_image(b"test", programs, AS_IT_IS)
+    for groups in (1, 2, 3, 40, 2):
+        assert run(on, groups, image) == run(on, groups), groups
+
+
+def test_the_same_steps_run_again_on_memory_of_other_lengths_and_in_other_roles(tmp_path: Path) -> None:
+    on = backend(tmp_path)
+    image = on.load_image(b"test", programs, AS_IT_IS)
+    for length in (12, 5, 64, 1):
+        assert run(on, 3, image, length) == run(on, 3, None, length), length
+    with allocated(on, [16, 16]) as (one, other):
+        on.upload_many([], fills=[(one, 0, 16, 1), (other, 0, 16, 2)])
+        for y, total in ((one, other), (other, one)):
+            image.run([("scale", 1, [y, total])])
+        assert bytes(on.download(one)) == bytes([3] * 16)
+        assert bytes(on.download(other)) == bytes([1] * 16)
+
+
+def test_threads_run_the_same_steps_at_once(tmp_path: Path) -> None:
+    on = backend(tmp_path)
+    image = on.load_image(b"test", programs, AS_IT_IS)
+    lengths = [5 + k % 7 for k in range(200)]
+    wanted = {length: run(on, 3, None, length) for length in set(lengths)}
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda length: run(on, 3, image, length), lengths))
+    assert found == [wanted[length] for length in lengths]
 
 
 def test_an_image_is_made_once_and_again_if_it_is_damaged(tmp_path: Path) -> None:
-    wanted = run(backend(tmp_path), 3, from_image=True)
+    on = backend(tmp_path)
+    wanted = run(on, 3, on.load_image(b"test", programs, AS_IT_IS))
     image = backend(tmp_path).load_image(b"test", nobody, AS_IT_IS)
     assert image.notes == ("a note",)
     assert [(header.name, header.entry) for header in image.headers] == [("sum", ()), ("scale", ())]
     for path in tmp_path.rglob("*.bin"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert run(backend(tmp_path), 3, from_image=True) == wanted
+    again = backend(tmp_path)
+    assert run(again, 3, again.load_image(b"test", programs, AS_IT_IS)) == wanted
     with pytest.raises(AssertionError, match="made again"):
         backend(tmp_path).load_image(b"another", nobody, AS_IT_IS)
 
@@ -102,6 +129,8 @@ def test_buffers_are_checked(tmp_path: Path) -> None:
     [
         "program p(workgroup 1) { buffer 0 y: u32[1] output; y[0] = 1 }",
         'program p(workgroup 1) { buffer 0 y: u32[1] readwrite; trap(0, "t"); resume("t") }',
+        """program p(workgroup 1) { buffer 0 x: u32[] readwrite; buffer 1 y: u32[] readwrite
+             async_load(x, y, 0, 4 * len(y), "t"); x[0] = 1; async_wait("t") }""",
     ],
 )
 def test_what_has_a_start_of_its_own_or_needs_the_host_has_no_image(text: str, tmp_path: Path) -> None:

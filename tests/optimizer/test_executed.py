@@ -80,6 +80,45 @@ def test_a_new_literal_keeps_nothing_else(dispatcher: BackendDispatcher) -> None
     assert report.rows_after == 5
 
 
+def test_a_cell_that_is_copied_needs_no_second_round(dispatcher: BackendDispatcher) -> None:
+    text = """program collatz(workgroup 64) {
+      buffer 0 steps: u32[] output
+      let n = gid.x + 1
+      let count = 0
+      while n != 1 {
+        if (n & 1) == 1 { n = n * 3 + 1 } else { n = n >> 1 }
+        count = count + 1
+      }
+      steps[gid.x] = count
+    }"""
+    better, report = optimize(parse(text), dispatcher, report=True)
+    assert "let n_before = n" in str(better)
+    assert report.rounds == 1
+    assert optimize(better, dispatcher) == better
+
+
+@pytest.mark.parametrize("changes", ["y[0] = v0", "v0 = y[select(v0 > 0, 1, 0)]"])
+def test_a_cell_that_is_assigned_what_it_holds_is_copied_for_nothing(
+    changes: str, dispatcher: BackendDispatcher
+) -> None:
+    text = f"""program same(workgroup 1) {{
+      buffer 0 y: u32[2] readwrite
+      let v0 = 0
+      for k in 0 .. y[1] {{
+        v0 = v0
+        if gid.y > 0 {{
+          v0 = 1 | v0 >> 1
+          {changes}
+        }}
+      }}
+      y[0] = v0
+    }}"""
+    better, report = optimize(parse(text), dispatcher, report=True)
+    assert report.rounds == 2
+    assert "v0 = v0\n" not in str(better)
+    assert optimize(better, dispatcher) == better
+
+
 def described(findings: Findings, rows: int) -> list[object]:
     """What was found for each row, where a literal is what it says and not where it stands."""
     columns = (findings.canon, findings.head, findings.a0, findings.a1, findings.a2, findings.live, findings.place)

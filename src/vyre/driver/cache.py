@@ -70,6 +70,17 @@ class MemoryCache(Generic[Value]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def take(self, key: Hashable) -> Value | None:
+        """The entry, which nobody else gets until it is put back."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._remove(key)
+            return entry[0]
+
     def put(self, key: Hashable, value: Value) -> None:
         size = self._size_of(value)
         with self._lock:

@@ -43,6 +43,7 @@ class _Decoder:
         self.generations = 0
         self.statements = 0
         self.newest_scope = -1
+        self.already_set: Assigned | None = None
         # What never runs may have kept something else from being seen.
         is_effect = findings.head & 0xFF == Kind.EFFECT
         self.goes_on = outline.skips or bool(np.any(is_effect & (findings.live == 0)))
@@ -91,8 +92,6 @@ class _Decoder:
                 kept.append(item)
             elif item.references:
                 kept.append(item.let)
-                # A use that is left out when it is written may have been why a cell was copied.
-                self.goes_on |= isinstance(item.let.value, n.Var)
             else:
                 for part in item.parts:
                     part.references -= 1
@@ -187,6 +186,7 @@ class _Decoder:
         if isinstance(behind, Assigned) and self.canon[behind.value] == item.row and self.live[behind.row]:
             self._set(behind, value)
             self._bind(Bound(behind.variable, item.row))
+            self.already_set = behind
             return
         frame = self.frames[-1]
         self.values.declare(item.row, value, frame, "old" if item.has_effect else "lanes")
@@ -202,7 +202,9 @@ class _Decoder:
         row = self.canon[item.value]
         held = self.values.in_cells.get(row)
         if held is not None and held.variable is variable:
-            # The cell has got its value already, where that was computed.
+            # The cell has its value: it was computed right into it, or had been there before. What is then assigned
+            # again may have been why the cell was copied.
+            self.goes_on |= item is not self.already_set
             return
         is_new = self.values.is_computed_here(row, frame)
         self._set(item, self.values.evaluate(row, frame, Way.IN_PLACE if is_new else Way.AS_NEEDED))

@@ -9,7 +9,7 @@ that branch by what they read, and follow it, run no slower for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -20,9 +20,9 @@ import msgspec
 from vyre.backends.cpu.compile import PIPELINE, Loaded, kernel_function, linked_object_code
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel
 from vyre.backends.cpu.launches import Sharing
-from vyre.backends.cpu.tables import Nodes, Table, own
+from vyre.backends.cpu.tables import Address, Count, Nodes, Table, own
 from vyre.driver.binding import binder_of
-from vyre.driver.cache import source_state
+from vyre.driver.cache import MemoryCache, source_state
 from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
@@ -39,7 +39,13 @@ if TYPE_CHECKING:
 _LONG_TEXT: Final = 1 << 17
 # Invocations of such programs go through many rows each: fewer are worth sharing, and fewer are taken at a time.
 _SHARED: Final = (128, 16)
+# Tables for steps that come again, unless they need much memory: then they also take long to run.
+_MOST_TABLES: Final = 32
+_MOST_STATE_KEPT: Final = 1 << 16
 _SOURCES: Final = ("backends/cpu", "emit", "emit/llvm", "lower", "analyze", "ir", "semantics")
+
+# A program, its workgroups, and for each of its host buffers which memory it is.
+_Step = tuple[str, int, tuple[int, ...]]
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
@@ -86,37 +92,54 @@ class Image:
             for name, kernel in stored.kernels.items()
         }
         self._programs = {one.name: one for one in stored.programs}
+        self._host = {one.name: one.host for one in stored.programs}
+        self._tables: MemoryCache[Table] = MemoryCache(_MOST_TABLES)
         self.headers = [Program(one.name, one.buffers, one.workgroup_size) for one in stored.programs]
         self.notes = stored.notes
 
     def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
         """Runs programs by name, each on so many workgroups, on resident buffers in binding order."""
         backend = self._backend
-        nodes = Nodes(backend.kernels, Sharing(backend.pool.sharing.threads, *_SHARED))
-        memory: dict[int, ResidentBuffer] = {}
-        places: dict[int, int] = {}
+        memory: list[ResidentBuffer] = []
+        numbers: dict[int, int] = {}
+        counts: list[int] = []
+        shape: list[_Step] = []
         for name, groups, resources in steps:
-            program = self._programs[name]
-            for resource in resources:
-                if places.setdefault(id(resource), len(places)) == len(memory):
-                    memory[id(resource)] = require_owned(backend, resource)
-            if len(resources) != len(program.host):
+            host = self._host[name]
+            if len(resources) != len(host):
                 raise BadInputs(
-                    f"'{name}' has {len(program.host)} host buffers and was given {len(resources)}.",
+                    f"'{name}' has {len(host)} host buffers and was given {len(resources)}.",
                     "give one resident buffer for each of them, in the order of their bindings.",
                 )
-            bound = list(zip(program.host, resources, strict=True))
-            counts = {decl.name: _count(decl, resource) for decl, resource in bound}
-            held = {decl.name: (own(places[id(resource)]), counts[decl.name]) for decl, resource in bound}
-            nodes.add_cut(self._plan(program, groups, counts), held, self._kernel, (), f"'{name}'")
-        table = Table(nodes.all, nodes.state_bytes)
-        table.run(backend.pool, [resource.handle for resource in memory.values()], 1, None)
+            for decl, resource in zip(host, resources, strict=True):
+                if numbers.setdefault(id(resource), len(memory)) == len(memory):
+                    memory.append(require_owned(backend, resource))
+                counts.append(_count(decl, resource))
+            shape.append((name, groups, tuple([numbers[id(resource)] for resource in resources])))
+        key = tuple(shape)
+        table = self._tables.take(key) or self._table(key, len(memory))
+        table.run(backend.pool, [resource.handle for resource in memory], 1, None, counts=counts)
+        if table.state.nbytes <= _MOST_STATE_KEPT:
+            self._tables.put(key, table)
+
+    def _table(self, shape: Sequence[_Step], first_count: int) -> Table:
+        """A table for steps whose memory has these numbers, and whose counts follow in their order."""
+        nodes = Nodes(self._backend.kernels, Sharing(self._backend.pool.sharing.threads, *_SHARED))
+        for name, groups, places in shape:
+            program = self._programs[name]
+            held: dict[str, tuple[Address, Count]] = {
+                decl.name: (own(place), own(first_count + order))
+                for order, (decl, place) in enumerate(zip(self._host[name], places, strict=True))
+            }
+            first_count += len(held)
+            nodes.add_cut(self._plan(program, groups), held, self._kernel, (), f"'{name}'")
+        return Table(nodes.all, nodes.state_bytes)
 
     def _kernel(self, part: Program) -> CompiledKernel:
         return self._kernels[part.name]
 
-    def _plan(self, program: _Program, groups: int, counts: Mapping[str, int]) -> GridSyncPlan:
-        launch = Launch((groups, 1, 1), 0, counts, program.workgroup_size)
+    def _plan(self, program: _Program, groups: int) -> GridSyncPlan:
+        launch = Launch((groups, 1, 1), 0, {}, program.workgroup_size)
         state = tuple(
             msgspec.structs.replace(one, words=one.words + (groups - 1) * growth)
             for one, growth in zip(program.state, program.growth, strict=True)
@@ -181,8 +204,10 @@ def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool
 
 def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]) -> _Program:
     """A program without its statements; what they became is added to the kernels, and to the texts to be compiled."""
-    if program.stats().has(n.Trap) or any(decl.role is Role.OUTPUT for decl in program.buffers):
-        raise UnsupportedFeature("an image of a program with traps or fresh outputs", "cpu")
+    if program.stats().has(n.Trap, n.AsyncLoad, n.AsyncStore) or any(
+        decl.role is Role.OUTPUT for decl in program.buffers
+    ):
+        raise UnsupportedFeature("an image of a program with traps, transfers or fresh outputs", "cpu")
 
     def function(part: Program | None) -> str | None:
         if part is None:

@@ -28,7 +28,7 @@ from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.plan import GridSyncPlan, plan_grid_sync
 
-# Where an address comes from, as a number: the table itself, the state, or from here on the caller's memory.
+# Where an address comes from, as a number: the table itself, the state, or from here on what the caller gives.
 _TABLE: Final = 0
 _STATE: Final = 1
 _OWN: Final = 2
@@ -43,14 +43,17 @@ _MOST_KEPT_BYTES: Final = 1 << 24
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A place in memory that is known when the table is walked."""
+    """A place in memory, or a count, that is known when the table is walked."""
 
     space: int
     offset: int = 0
 
 
+Count = int | Address
+
+
 def own(number: int) -> Address:
-    """The memory with this number that the caller gives."""
+    """The memory with this number that the caller gives; behind the memory, the counts."""
     return Address(_OWN + number)
 
 
@@ -69,7 +72,7 @@ class Node(msgspec.Struct, frozen=True, eq=False):
     """
 
     launch: KernelLaunch
-    buffers: Sequence[tuple[Address, int]]
+    buffers: Sequence[tuple[Address, Count]]
     following: int
     edits: Sequence[Edit]
     exits: Sequence[int]
@@ -99,14 +102,16 @@ class Nodes:
     ) -> Walked:
         """Adds a program whose buffers are at these addresses, by descriptor; ``clears`` come before it starts."""
         cut = plan_grid_sync(plan.program, plan.launch, checked=True)
-        held = {slot.name: (place, slot.count) for slot, place in zip(plan.descriptors, memory, strict=True)}
+        held: dict[str, tuple[Address, Count]] = {
+            slot.name: (place, slot.count) for slot, place in zip(plan.descriptors, memory, strict=True)
+        }
         get = partial(self._kernels.get, grid=cut.launch.grid, optimize=optimize)
         return self.add_cut(cut, held, get, clears, label)
 
     def add_cut(
         self,
         cut: GridSyncPlan,
-        held: dict[str, tuple[Address, int]],
+        held: dict[str, tuple[Address, Count]],
         kernel_of: Callable[[Program], CompiledKernel],
         clears: Sequence[Edit],
         label: str,
@@ -147,7 +152,7 @@ class Nodes:
         self,
         kernel: CompiledKernel,
         launch: Launch,
-        held: Mapping[str, tuple[Address, int]],
+        held: Mapping[str, tuple[Address, Count]],
         edits: Sequence[Edit],
         exits: Sequence[int],
         control: Address | None,
@@ -205,7 +210,10 @@ class Table:
             words[block + 1 : block + 4] = launch.grid
             for place, (address, count) in enumerate(node.buffers):
                 point(block + 4 + 2 * place, address)
-                words[block + 5 + 2 * place] = count
+                if isinstance(count, Address):
+                    point(block + 5 + 2 * place, count)
+                else:
+                    words[block + 5 + 2 * place] = count
             edit = place_list(at + 6, 3 * len(node.edits))
             for place, change in enumerate(node.edits):
                 point(edit + 3 * place, change.target)
@@ -236,6 +244,7 @@ class Table:
         watch: Watch | None,
         timeout_s: float | None = None,
         answer: Callable[[int], tuple[int, bool]] | None = None,
+        counts: Sequence[int] = (),
     ) -> Ending:
         """Walks the nodes up to so many times, or until what is watched tells to stop.
 
@@ -243,7 +252,7 @@ class Table:
         ask after each from then on.
         """
         words = self.words
-        bases = np.array([address_of(words), address_of(self.state), *map(address_of, memory)], np.int64)
+        bases = np.array([address_of(words), address_of(self.state), *map(address_of, memory), *counts], np.int64)
         words[self._places] = self._offsets + bases[self._spaces]
         words[_AT:_RUN_WORDS] = 0
         words[_TIMES] = times
