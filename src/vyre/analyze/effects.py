@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, Final
 
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 
+_BUFFER: Final = attrgetter("buffer")
+_SOURCE: Final = attrgetter("source")
+_DESTINATION: Final = attrgetter("destination")
+_TRANSFERS: Final = (n.AsyncLoad, n.AsyncStore, n.CopyBytes, n.AllGather, n.ReduceScatter)
+# By class, since most nodes touch nothing and are asked all the same.
+_READ: Final[dict[type, Callable[[Any], str]]] = {
+    **dict.fromkeys((n.Load, n.Atomic, n.AllReduce, n.Broadcast), _BUFFER),
+    **dict.fromkeys(_TRANSFERS, _SOURCE),
+}
+_WRITTEN: Final[dict[type, Callable[[Any], str]]] = {
+    **dict.fromkeys((n.Store, n.Atomic, n.AllReduce, n.Broadcast), _BUFFER),
+    **dict.fromkeys(_TRANSFERS, _DESTINATION),
+}
+
 
 def buffers_read(node: n.Node) -> tuple[str, ...]:
     """The buffers whose elements a node reads; an atomic gives the old element, so each of them reads."""
-    match node:
-        case n.Load() | n.Atomic() | n.AllReduce() | n.Broadcast():
-            return (node.buffer,)
-        case n.AsyncLoad() | n.AsyncStore() | n.CopyBytes() | n.AllGather() | n.ReduceScatter():
-            return (node.source,)
-    return ()
+    get = _READ.get(type(node))
+    return () if get is None else (get(node),)
 
 
 def buffers_written(node: n.Node) -> tuple[str, ...]:
     """The buffers a node writes; a transfer is said to write where it is issued, though its wait does."""
-    match node:
-        case n.Store() | n.AllReduce() | n.Broadcast():
-            return (node.buffer,)
-        case n.Atomic(op, buffer) if op is not AtomicOp.LOAD:
-            return (buffer,)
-        case n.AsyncLoad() | n.AsyncStore() | n.CopyBytes() | n.AllGather() | n.ReduceScatter():
-            return (node.destination,)
-    return ()
+    get = _WRITTEN.get(type(node))
+    if get is None or (isinstance(node, n.Atomic) and node.op is AtomicOp.LOAD):
+        return ()
+    return (get(node),)
 
 
 def writes_of_statements(program: Program) -> Iterator[tuple[n.Stmt, set[str]]]:
