@@ -77,8 +77,9 @@ class Crossings:
         self.columns = reserved_columns
         agreed = {name for levels in facts.levels.values() for name in levels}
         agreed -= {name for levels in facts.levels.values() for name, level in levels.items() if level >= DIVERGENT}
-        self.recomputed = recomputable(program, _passed_over(tree), agreed, reloads=facts.reloads)
-        self._needs = {name: needs for name, (_, needs) in self.recomputed.items()}
+        live = [facts.live[cut.number] & facts.types.keys() for cut in tree.cuts]
+        self.recomputed = recomputable(program, _passed_over(tree), agreed, live, reloads=facts.reloads)
+        self._needs = {name: value.needs for name, value in self.recomputed.items()}
         self.declared_at = _declared_at(program)
         lost = facts.memory & written_buffers(program)
         self.memory = [decl.name for decl in program.shared_buffers() if decl.name in lost]

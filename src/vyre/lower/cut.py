@@ -117,7 +117,7 @@ class Cutter:
         if name not in crossing.given_back:
             return None
         again = crossings.recomputed.get(name)
-        return again[0] if again is not None else n.Let(name, self.carrying.saved(cut, name))
+        return again.statement if again is not None else n.Let(name, self.carrying.saved(cut, name))
 
     def _made(self, statements: list[n.Stmt], *, falls: bool = True, marks: frozenset[int] = frozenset()) -> Piece:
         """New statements, in which lists nest one deep at most."""
