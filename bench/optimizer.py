@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -28,7 +29,8 @@ from vyre.driver import DispatchConfig
 from vyre.driver.optimizing import BackendDispatcher
 from vyre.ir import parse
 from vyre.ir.program import Program
-from vyre.lang.kernel import Kernel
+from vyre.lang.arguments import take
+from vyre.lang.kernel import Kernel, Launch
 from vyre.optimizer.encode import encode
 from vyre.optimizer.pipeline import Report, optimize_with
 from workloads import WORKLOADS, program
@@ -211,13 +213,20 @@ def _kernels() -> dict[str, Program]:
     found |= {
         name: program(name) for name in sorted(path.stem for path in Path(__file__).parent.glob("kernels/*.vyre"))
     }
-    sys.path.insert(0, str(EXAMPLES))
-    for path in sorted(EXAMPLES.glob("*.py")):
-        for name, value in vars(importlib.import_module(path.stem)).items():
+    for path, script in _scripts().items():
+        for name, value in vars(script).items():
             if isinstance(value, Kernel):
                 found[f"{path.name} {name}"] = value.program
-    sys.path.remove(str(EXAMPLES))
     return found
+
+
+def _scripts() -> dict[Path, ModuleType]:
+    """The examples in Python, by their paths."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        return {path: importlib.import_module(path.stem) for path in sorted(EXAMPLES.glob("*.py"))}
+    finally:
+        sys.path.remove(str(EXAMPLES))
 
 
 def show_effect(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
@@ -247,7 +256,7 @@ def show_effect(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool)
 
 def _runs() -> dict[str, tuple[list[Array], DispatchConfig]]:
     """Inputs (and outputs) for kernels, and how to launch them."""
-    found: dict[str, tuple[list[Array], DispatchConfig]] = {}
+    found = _example_runs()
     for name in ("collatz", "mandelbrot", "count_primes", "nbody", "lcs", "saxpy", "stencil", "transpose", "histogram"):
         workload = WORKLOADS[name]()
         found[name] = [*workload.inputs, workload.output], workload.config
@@ -263,6 +272,43 @@ def _runs() -> dict[str, tuple[list[Array], DispatchConfig]]:
     values = random.integers(0, 1000, 1 << 22, dtype=np.uint32)
     found["sum.vyre"] = [values, np.zeros(len(values), np.uint32)], DispatchConfig(dispatch_elements=len(values))
     return found
+
+
+def _example_runs() -> dict[str, tuple[list[Array], DispatchConfig]]:
+    """The same for the kernels that are written in Python: the examples, on more data."""
+    made = {path.stem: script for path, script in _scripts().items()}
+    random, floats = np.random.default_rng(9), np.float32
+    nodes, bodies, side, letters, count = 1 << 17, 1 << 12, 1 << 9, 1 << 11, 1 << 22
+    offsets, targets = made["bfs"].random_graph(nodes, 8 * nodes)
+    level, found = np.full(nodes, made["bfs"].FAR, np.uint32), np.zeros(nodes + 1, np.uint32)
+    level[0], found[0] = 0, 1
+    mass, place, speed = (
+        random.random(bodies, floats),
+        random.random((bodies, 3), floats),
+        np.zeros((bodies, 3), floats),
+    )
+    cells = random.integers(0, 2, (side, side), dtype=np.uint32)
+    texts = random.integers(0, 4, (2, letters), dtype=np.uint8)
+    table = np.zeros((letters + 1, letters + 1), np.uint32)
+    values, x = random.integers(0, 1000, count, dtype=np.uint32), random.random(count, floats)
+    calls: dict[str, tuple[Launch, tuple[Any, ...]]] = {
+        "bfs.py levels": (made["bfs"].levels[nodes], (offsets, targets, level, found)),
+        "lcs.py lcs": (made["lcs"].lcs[letters], (texts[0].copy(), texts[1].copy(), table)),
+        "life.py life": (made["life"].life[side, side], (50, cells, np.zeros_like(cells))),
+        "mandelbrot.py mandelbrot": (
+            made["mandelbrot"].mandelbrot[side, side], (-2.2, -1.1, 3.3 / side, np.zeros((side, side), np.uint8))
+        ),
+        "nbody.py pull": (made["nbody"].pull[bodies], (1e-3, mass, place, speed)),
+        "nbody.py move": (made["nbody"].move[count // 4], (1e-3, *np.resize(x, (2, count // 4, 3)))),
+        "reduction.py total": (made["reduction"].total[count], (values, np.zeros(1, np.uint32))),
+        "saxpy.py saxpy": (made["saxpy"].saxpy[count], (2.0, x, np.zeros_like(x))),
+    }  # fmt: skip
+    return {name: _as_run(launch, arguments) for name, (launch, arguments) in calls.items()}
+
+
+def _as_run(launch: Launch, arguments: tuple[Any, ...]) -> tuple[list[Array], DispatchConfig]:
+    memory = take(launch.definition.translation().specs, arguments, in_place=True).memory
+    return [array for array in memory if isinstance(array, np.ndarray)], launch.kernel.config(launch.grid)
 
 
 def _one(number: int) -> Array:
