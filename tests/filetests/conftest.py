@@ -2,4 +2,8 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-rendered", action="store_true", help="write the present text of diagnostics into files")
+    parser.addoption(
+        "--update-rendered",
+        action="store_true",
+        help="write the present text of diagnostics and of optimised programs into files",
+    )

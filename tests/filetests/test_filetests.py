@@ -10,10 +10,11 @@ from vyre.conform.filetest import (
     diagnostics_wrong,
     is_legal,
     load_filetest,
+    optimized_wrong,
     round_trips_wrong,
     runs_wrong,
     schedules_wrong,
-    with_rendered,
+    with_present_text,
 )
 from vyre.ir import build as b
 from vyre.ir.extensions import CompositeOp, register_op
@@ -34,13 +35,15 @@ register_op(CompositeOp("filetests.meet", (("x", DType.U32),), DType.U32, b.var(
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HERE)))
 def test_file(path: Path, request: pytest.FixtureRequest) -> None:
     test = load_filetest(path)
-    if test.rendered is not None and request.config.getoption("--update-rendered", default=False):
-        path.write_text(with_rendered(test), encoding="utf-8")
+    is_shown = test.rendered is not None or test.optimized is not None
+    if is_shown and request.config.getoption("--update-rendered", default=False):
+        path.write_text(with_present_text(test), encoding="utf-8")
         test = load_filetest(path)
     wrong = diagnostics_wrong(test)
     if is_legal(test) and not wrong:
         wrong += round_trips_wrong(test)
         wrong += schedules_wrong(test)
+        wrong += optimized_wrong(test)
         for backend in BACKENDS:
             wrong += [f"on {backend}, {sentence}" for sentence in runs_wrong(test, backend)]
     assert not wrong, "\n".join(wrong)

@@ -5,6 +5,7 @@
     # run: NAME(a=iota(8), fuel=10) fails CODE           the run must fail with that code
     # error: V010        on the offending line, or alone on the line before it; also ``# warning: V036``
     # rendered:          the lines of comment after it are the exact text of all diagnostics
+    # optimized:         the lines of comment after it are the exact text of the optimised program
     # order-dependent    the outputs must depend on the schedule
     # races              the race detector must find a race
 
@@ -32,6 +33,8 @@ from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
 MAX_ELEMENTS_WRITTEN: Final = 1 << 24
+# What text follows, up to the end of the comments.
+BLOCKS: Final = ("# rendered:", "# optimized:")
 _RESERVED: Final = ("grid", "elements", "fuel", "handle")
 _DIAGNOSTIC = re.compile(r"#\s*(error|warning):\s*([\w-]+(?:\s*,\s*[\w-]+)*)\s*$")
 _CONTINUED = re.compile(r"\s*#\s{3,}\S")
@@ -65,6 +68,7 @@ class FileTest(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     diagnostics: tuple[tuple[str, str, int], ...]
     rendered: str | None
+    optimized: str | None
     order_dependent: bool
     races: bool
 
@@ -74,7 +78,7 @@ def read_filetest(name: str, text: str) -> FileTest:
     lines = text.splitlines()
     runs: list[Run] = []
     diagnostics: list[tuple[str, str, int]] = []
-    rendered: str | None = None
+    blocks: dict[str, str] = {}
     flags: set[str] = set()
     at = 0
     while at < len(lines):
@@ -87,12 +91,12 @@ def read_filetest(name: str, text: str) -> FileTest:
                 parts.append(lines[at].strip().lstrip("#"))
                 at += 1
             runs.append(_read_run(number, " ".join(parts)))
-        elif comment == "# rendered:":
+        elif comment in BLOCKS:
             block = []
             while at < len(lines) and lines[at].startswith("#"):
                 block.append(lines[at].removeprefix("#").removeprefix(" "))
                 at += 1
-            rendered = "\n".join(block)
+            blocks[comment] = "\n".join(block)
         elif comment in ("# order-dependent", "# races"):
             flags.add(comment)
         elif found := _DIAGNOSTIC.search(line):
@@ -101,8 +105,16 @@ def read_filetest(name: str, text: str) -> FileTest:
             diagnostics += [(found[1], code, target) for code in codes]
     if not runs and not diagnostics:
         raise BadDirective(f"{name} asks for nothing.", "add a '# run:', '# error:' or '# warning:' directive.")
+    rendered, optimized = map(blocks.get, BLOCKS)
     return FileTest(
-        name, text, tuple(runs), tuple(sorted(diagnostics)), rendered, "# order-dependent" in flags, "# races" in flags
+        name,
+        text,
+        tuple(runs),
+        tuple(sorted(diagnostics)),
+        rendered,
+        optimized,
+        "# order-dependent" in flags,
+        "# races" in flags,
     )
 
 

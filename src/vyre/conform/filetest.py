@@ -15,7 +15,7 @@ import numpy as np
 
 from vyre.checker import check
 from vyre.conform.case import Case, run_on_reference
-from vyre.conform.directives import FileTest, Run, case_of_run, read_array, read_filetest, write_array
+from vyre.conform.directives import BLOCKS, FileTest, Run, case_of_run, read_array, read_filetest, write_array
 from vyre.driver.optimizing import optimize
 from vyre.errors import ParseError, TrapRaised, VyreError
 from vyre.ir.parser import parse
@@ -74,11 +74,21 @@ def diagnostics_wrong(test: FileTest) -> list[str]:
     return wrong
 
 
-def with_rendered(test: FileTest) -> str:
-    """The file with the present text of its diagnostics at its end."""
-    before = test.text.split("# rendered:\n")[0]
-    lines = [f"# {line}".rstrip() for line in diagnose(test)[1].split("\n")]
-    return "\n".join([f"{before}# rendered:", *lines, ""])
+def optimized_wrong(test: FileTest) -> list[str]:
+    """Whether the program becomes another when it is optimised than the file says."""
+    found = str(optimize(parse(test.text, test.name))).rstrip("\n")
+    if test.optimized in (None, found):
+        return []
+    return [f"expected this program when it is optimised:\n{test.optimized}\nand got:\n{found}"]
+
+
+def with_present_text(test: FileTest) -> str:
+    """The file with the present text of its diagnostics, or of its program when it is optimised, at its end."""
+    (block,) = [block for block, text in zip(BLOCKS, (test.rendered, test.optimized), strict=True) if text is not None]
+    before = test.text.split(f"{block}\n")[0]
+    present = diagnose(test)[1] if test.optimized is None else str(optimize(parse(test.text, test.name))).rstrip("\n")
+    lines = [f"# {line}".rstrip() for line in present.split("\n")]
+    return "\n".join([f"{before}{block}", *lines, ""])
 
 
 def is_legal(test: FileTest) -> bool:

@@ -113,7 +113,9 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
 
     ``level`` says how many operations deep a value is, ``order`` are the rows of values by level, operands before those
     who use them, and ``levels`` where each level begins in it. A scope has its ``parent``, the ``last`` scope inside,
-    the number of ``loops`` around it, and the ``control`` row and the ``arm`` that say when its list runs.
+    the number of ``loops`` around it, that of those in which invocations meet (``meetings``), and the ``control`` row
+    and the ``arm`` that say when its list runs. A row has the ``meetings`` of the scope that it was made in; where all
+    have none, one zero says so.
     """
 
     rows: int
@@ -121,9 +123,11 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
     level: Array
     order: Array
     levels: Array
+    meetings: Array
     scope_parent: Array
     scope_last: Array
     scope_loops: Array
+    scope_meetings: Array
     scope_control: Array
     scope_arm: Array
 

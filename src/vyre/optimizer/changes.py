@@ -10,15 +10,15 @@ from vyre.ir import walk
 from vyre.ir.nodes import Let
 from vyre.ir.program import Program
 
+# Where invocations wait for one another.
+_MEETING: Final = (n.Barrier, n.Resume, n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)
 # Where invocations meet, whatever anyone may write can have changed.
-SYNCHRONISING: Final = (
-    n.Barrier, n.Resume, n.AsyncWait, n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast,
-)  # fmt: skip
+SYNCHRONISING: Final = (*_MEETING, n.AsyncWait)
 
 # What else may make a value something other than it was: a cell, another pass, what is read and written at once.
 _CHANGING: Final = (n.Assign, n.Loop, n.While, n.Atomic)
-# The variables and the buffers that change, and whether everything may.
-Changes = tuple[dict[str, None], dict[str, None], bool]
+# The variables and the buffers that change, whether everything may, and whether invocations meet.
+Changes = tuple[dict[str, None], dict[str, None], bool, bool]
 
 
 def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str, None]]:
@@ -31,7 +31,7 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
     def summary(body: n.Body) -> Changes:
         names: dict[str, None] = {}
         buffers: dict[str, None] = {}
-        synchronises = False
+        synchronises = meets = False
         for statement in body if has_atomics else [one for one in body if type(one) is not Let]:
             cls = type(statement)
             if isinstance(statement, n.Store) and not has_atomics:
@@ -42,30 +42,33 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
             else:
                 buffers.update(dict.fromkeys(buffers_written(statement)))
                 synchronises |= cls in SYNCHRONISING
+                meets |= cls in _MEETING
             if has_atomics:
                 for root in walk.operands(statement):
                     for node in walk.postorder(root):
                         if isinstance(node, n.Atomic):
                             buffers[node.buffer] = None
                             synchronises |= node.order is not n.MemoryOrder.RELAXED
-            whole: Changes = {}, {}, False
+            whole: Changes = {}, {}, False, False
             for inner in walk.bodies(statement):
                 part = summary(inner)
-                whole = {**whole[0], **part[0]}, {**whole[1], **part[1]}, whole[2] or part[2]
+                whole = {**whole[0], **part[0]}, {**whole[1], **part[1]}, whole[2] or part[2], whole[3] or part[3]
             if isinstance(statement, (n.Loop, n.While)):
                 if has_atomics and isinstance(statement, n.While):
                     for node in walk.postorder(statement.condition):
                         if isinstance(node, n.Atomic):
                             whole[1][node.buffer] = None
-                            whole = whole[0], whole[1], whole[2] or node.order is not n.MemoryOrder.RELAXED
+                            synchronises_here = node.order is not n.MemoryOrder.RELAXED
+                            whole = whole[0], whole[1], whole[2] or synchronises_here, whole[3]
                 loops[id(statement)] = whole
             names.update(whole[0])
             buffers.update(whole[1])
             synchronises |= whole[2]
-        return names, buffers, synchronises
+            meets |= whole[3]
+        return names, buffers, synchronises, meets
 
     has_atomics = program.stats().has_atomics
-    names, written, _ = summary(program.entry)
+    names, written, _, _ = summary(program.entry)
     if program.stats().has(n.Resume):
         # The host's handler is given every buffer to change.
         return set(names), loops, {decl.name: None for decl in program.buffers}

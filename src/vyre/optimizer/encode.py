@@ -114,8 +114,9 @@ class _Encoder:
     def _type(self, row: int) -> DType:
         return type_of(self.rows.heads[row])
 
-    def _open_scope(self, arm: Arm, control: int, *, in_loop: bool) -> int:
-        outer, self.scope = self.scope, self.scopes.open(self.scope, arm, control, in_loop=in_loop)
+    def _open_scope(self, arm: Arm, control: int, *, in_loop: bool = False, meets: bool = False) -> int:
+        outer, self.scope = self.scope, self.scopes.open(self.scope, arm, control, in_loop=in_loop, meets=meets)
+        self.rows.note_meetings(self.scopes.meetings[self.scope])
         self.declared.append([])
         return outer
 
@@ -126,6 +127,8 @@ class _Encoder:
         for name in declared if self.declared else ():
             self.variables.pop(name, None)
         self.scope = outer
+        if outer >= 0:
+            self.rows.note_meetings(self.scopes.meetings[outer])
 
     def _make_walk(self) -> Callable[[n.Expr], int]:
         """The function that gives the row of an expression, whose parts get theirs in order of evaluation."""
@@ -269,7 +272,7 @@ class _Encoder:
     # Statements.
 
     def _list(self, body: n.Body, arm: Arm, control: int) -> Items:
-        outer, outer_control = self._open_scope(arm, control, in_loop=False), self.control
+        outer, outer_control = self._open_scope(arm, control), self.control
         self.control = control
         items = self._statements(body)
         self._close_scope(outer)
@@ -476,7 +479,7 @@ class _Encoder:
 
     def _loop(self, statement: n.Loop | n.While, bounds: tuple[int, ...]) -> None:
         row = self._statement_row(Kind.CONTROL, bounds, flag=int(isinstance(statement, n.While)))
-        names, buffers, synchronises = self.changes[id(statement)]
+        names, buffers, synchronises, _ = self.changes[id(statement)]
         changing = [v for name in names if isinstance(v := self.variables.get(name), Variable)]
         touched: list[Any] = [*buffers, *([EPOCH] if synchronises else [])]
         self.assigns.append({})
@@ -513,17 +516,17 @@ class _Encoder:
         The condition of a ``while`` has a scope of its own around the list, as it is computed in every pass.
         """
         outer_control, self.control = self.control, row
-        counter = NONE
+        counter, meets = NONE, self.changes[id(statement)][3]
         match statement:
             case n.Loop(var, body=body):
-                outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True)
+                outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True, meets=meets)
                 counter = self.rows.add(head(Kind.LOOP_VARIABLE, DType.U32), 0, scope=self.scope)
                 self.variables[var] = counter
                 self.declared[-1].append(var)
                 heads = self._loop_heads(changing, touched)
                 items = self._statements(body)
             case n.While(condition, body):
-                outer = self._open_scope(Arm.ALWAYS, NONE, in_loop=True)
+                outer = self._open_scope(Arm.ALWAYS, NONE, in_loop=True, meets=meets)
                 heads = self._loop_heads(changing, touched)
                 operands = (self._expression(condition),)
                 self.rows.first[row] = operands[0]

@@ -7,7 +7,10 @@ the least row of its level that is made of the same stands for all. Loops whose 
 noted, and then it is all done once more, from the rows as they were: literals that rules made are made anew.
 
 live marks what effects need, place finds for each value the scope to compute it in, and pack puts what the host asks
-for into few words. The grid meets between levels, so the host has no part in it; it meets where a loop's body begins,
+for into few words. A loop in which invocations meet keeps its values, and gets no others: what crosses such a meeting
+has to be carried over it, or computed again, by whoever cannot hold all invocations at once.
+
+In these programs the grid meets between levels, so the host has no part in it; it meets where a loop's body begins,
 so that what lies between two meetings is there once. Columns that are no buffer here are fields of one (``records``).
 """
 
@@ -603,7 +606,9 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 6 scope_parent: u32[] read
   buffer 7 scope_last: u32[] read
   buffer 8 scope_loops: u32[] read
-  buffer 9 params: u32[] read
+  buffer 9 scope_meetings: u32[] read
+  buffer 10 meetings: u32[] read
+  buffer 11 params: u32[] read
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -631,9 +636,10 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
           if inner != {NONE} {{
             let chosen = inner
             let outermost = early[row]
+            let stays_in = min(meetings[row], scope_meetings[inner])
             while moves & (inner != outermost) {{
               inner = scope_parent[inner]
-              if scope_loops[inner] < scope_loops[chosen] {{ chosen = inner }}
+              if (scope_loops[inner] < scope_loops[chosen]) & (scope_meetings[inner] >= stays_in) {{ chosen = inner }}
             }}
             place[row] = chosen
             {_uses_of("row", "kind", "chosen")}

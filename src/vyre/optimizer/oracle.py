@@ -44,9 +44,10 @@ class _Oracle:
         # Behind each row there is room for a literal.
         columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in COLUMNS]
         self.head, self.a0, self.a1, self.a2, self.scope, self.d0, self.d1 = columns
-        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_control, arena.scope_arm
-        lists: list[list[int]] = [column.tolist() for column in scopes]
-        self.parent, self.last, self.loops, self.controls, self.arms = lists
+        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_meetings
+        lists: list[list[int]] = [column.tolist() for column in (*scopes, arena.scope_control, arena.scope_arm)]
+        self.parent, self.last, self.loops, self.meetings, self.controls, self.arms = lists
+        self.made_in: list[int] = np.resize(arena.meetings, arena.rows).tolist()
         room = 2 * arena.rows
         self.canon = list(range(room))
         self.early, self.live, self.uses = [0] * room, [0] * room, [0] * room
@@ -352,10 +353,10 @@ class _Oracle:
                 early, scope = self.early[row], self.place[row]
                 if scope == NONE:
                     continue
-                chosen = scope
+                chosen, stays_in = scope, min(self.made_in[row], self.meetings[scope])
                 while scope != early and "motion" not in self.off:
                     scope = self.parent[scope]
-                    if self.loops[scope] < self.loops[chosen]:
+                    if self.loops[scope] < self.loops[chosen] and self.meetings[scope] >= stays_in:
                         chosen = scope
                 self.place[row] = chosen
                 self._use_at(row, chosen)

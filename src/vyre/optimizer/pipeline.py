@@ -158,7 +158,7 @@ def _given(arena: Arena, groups: int) -> dict[str, Array]:
     given = {f"given_{name}": arena.columns[name] for name in ("head", "a0", "a1", "a2")}
     given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
     given |= {name: getattr(arena, name) for name in (
-        "order", "scope_parent", "scope_last", "scope_loops", "scope_control", "scope_arm"
+        "order", "meetings", "scope_parent", "scope_last", "scope_loops", "scope_meetings", "scope_control", "scope_arm"
     )}  # fmt: skip
     given["given_level"] = arena.level
     given["stretches"] = _stretches(arena.levels)

@@ -31,6 +31,8 @@ class Rows:
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
         self._scattered: list[tuple[str, Array, Any]] = []
         self._last: tuple[Array, ...] = ()
+        # From which row on so many loops are around in which invocations meet.
+        self._meetings: list[tuple[int, int]] = [(0, 0)]
 
     def add_literal(self, word: int, low: int, high: int) -> int:
         """The number of a new row that is a literal, by its two words."""
@@ -90,6 +92,18 @@ class Rows:
             found.append(np.frombuffer(column, np.uint32)[rows])
         return found
 
+    def note_meetings(self, count: int) -> None:
+        """Says of how many loops in which invocations meet the rows that come now are inside."""
+        if self._meetings[-1][1] != count:
+            self._meetings.append((len(self.heads), count))
+
+    def _meetings_by_row(self, size: int) -> Array:
+        """That for each row; where it is none for all of them, one tells for all: behind an array there are zeros."""
+        if len(self._meetings) == 1:
+            return np.zeros(1, np.uint32)
+        starts, counts = zip(*self._meetings, strict=True)
+        return np.repeat(np.array(counts, np.uint32), np.diff([*starts, size]))
+
     def arena(self, scopes: Scopes) -> Arena:
         """All rows and scopes as an arena."""
         columns = [words(self.heads), words(self.first), words(self.second), words(self.levels, "i")]
@@ -101,7 +115,8 @@ class Rows:
         for name, rows, values in self._scattered:
             made[name][rows] = values
         by_level = order_by_level(levels.view(np.int32))
-        return Arena(len(levels), made, *by_level, *map(words, scopes.columns()))
+        meetings = self._meetings_by_row(len(levels))
+        return Arena(len(levels), made, *by_level, meetings, *map(words, scopes.columns()))
 
 
 class Scopes:
@@ -111,16 +126,18 @@ class Scopes:
         self.parents: list[int] = []
         self.lasts: list[int] = []
         self.loops: list[int] = []
+        self.meetings: list[int] = []
         self.depths: list[int] = []
         self.controls: list[int] = []
         self.arms: list[int] = []
 
-    def open(self, outer: int, arm: Arm, control: int, *, in_loop: bool) -> int:
+    def open(self, outer: int, arm: Arm, control: int, *, in_loop: bool, meets: bool) -> int:
         """A new scope's number; that of the whole program is in none, -1."""
         number = len(self.parents)
         self.parents.append(max(outer, 0))
         self.lasts.append(number)
         self.loops.append((self.loops[outer] if outer >= 0 else 0) + in_loop)
+        self.meetings.append((self.meetings[outer] if outer >= 0 else 0) + meets)
         self.depths.append(self.depths[outer] + 1 if outer >= 0 else 0)
         self.controls.append(control)
         self.arms.append(arm)
@@ -130,7 +147,7 @@ class Scopes:
         self.lasts[scope] = len(self.parents) - 1
 
     def columns(self) -> tuple[Sequence[int], ...]:
-        return self.parents, self.lasts, self.loops, self.controls, self.arms
+        return self.parents, self.lasts, self.loops, self.meetings, self.controls, self.arms
 
 
 def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:
