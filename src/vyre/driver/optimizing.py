@@ -38,6 +38,7 @@ from vyre.optimizer.dispatcher import (
 from vyre.optimizer.pipeline import optimize_with
 from vyre.optimizer.report import Report
 from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
+from vyre.semantics.types import FLOATS
 
 _UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
 # An image is made once and kept, so its code may take longer to make.
@@ -59,6 +60,10 @@ class BackendDispatcher(OptimizerDispatcher):
         self._image: ProgramImage | None = None
         self._programs: ProgramSet | None = None
 
+    @property
+    def name(self) -> str:
+        return self.backend.id
+
     def programs(self) -> ProgramSet:
         """Headers of what the backend has an image of, where it keeps images; the whole programs elsewhere."""
         if self._programs is None:
@@ -75,8 +80,11 @@ class BackendDispatcher(OptimizerDispatcher):
 
         self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:
+            # Constants are folded as the reference does, or not at all.
+            profile = self.backend.capabilities
+            floats = tuple(dtype for dtype in FLOATS if profile.float_exact and dtype in profile.dtypes)
             # Reading is one invocation's work, which a device of many is slow at.
-            return msgspec.structs.replace(whole_programs(), read=None)
+            return msgspec.structs.replace(whole_programs(floats), read=None)
         need, simplify, live, place, pack, read = self._image.headers
         return ProgramSet(need, simplify, live, place, pack, self._image.notes, read)
 

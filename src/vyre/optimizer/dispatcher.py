@@ -17,6 +17,7 @@ import numpy as np
 from vyre.errors import BadInputs, DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.program import Program
+from vyre.semantics.types import FLOATS, DType
 
 Grid = tuple[int, ...]
 Bytes = bytes | bytearray | memoryview
@@ -53,7 +54,8 @@ class StaticBufferSet(msgspec.Struct, frozen=True):
 class ProgramSet(msgspec.Struct, frozen=True, eq=False):
     """The optimizer's programs, and the names of its rules in the order in which they count them.
 
-    Who has none to ``read`` with has programs read in Python: it is one invocation's work.
+    Who has none to ``read`` with has programs read in Python: it is one invocation's work. Programs that have other
+    ``floats`` than these are not for them.
     """
 
     need: Program
@@ -63,17 +65,18 @@ class ProgramSet(msgspec.Struct, frozen=True, eq=False):
     pack: Program
     rules: tuple[str, ...]
     read: Program | None = None
+    floats: tuple[DType, ...] = FLOATS
 
 
-def whole_programs() -> ProgramSet:
-    """The programs with all their statements."""
+def whole_programs(floats: tuple[DType, ...] = FLOATS) -> ProgramSet:
+    """The programs with all their statements, for these floats."""
     # They are long, and whoever has kept what was compiled of them does without.
     from vyre.optimizer.kernels import kernels
     from vyre.optimizer.reader import reader
     from vyre.optimizer.rewriting import rule_names
 
-    made = kernels()
-    return ProgramSet(made.need, made.simplify, made.live, made.place, made.pack, rule_names(), reader())
+    made = kernels(floats)
+    return ProgramSet(made.need, made.simplify, made.live, made.place, made.pack, rule_names(), reader(), floats)
 
 
 def words_of(name: str, data: Bytes, count: int) -> Array:
@@ -92,6 +95,11 @@ class OptimizerDispatcher:
 
     While one thread runs a program that reads a part of a long one, another allocates and uploads for the next part.
     """
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
 
     def programs(self) -> ProgramSet:
         """The optimizer's programs; without statements, if this dispatcher knows them by their names."""
@@ -232,9 +240,7 @@ class OptimizerDispatcher:
         return self.read_ranges(reads)
 
     def _lacks(self, what: str) -> UnsupportedFeature:
-        return UnsupportedFeature(
-            what, type(self).__name__, "run the programs through dispatch, or implement the resident half."
-        )
+        return UnsupportedFeature(what, self.name, "run the programs through dispatch, or implement the resident half.")
 
 
 def free_after(error: BaseException, free: Callable[[Buffers], None], buffers: Buffers) -> None:

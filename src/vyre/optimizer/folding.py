@@ -3,6 +3,9 @@
 Types of one family share their computation: bool and the integers are extended to 64 bits, f16 and bf16 to f32. After
 wrapping, clamping or rounding back that gives the same, except for the few operators whose result depends on the width;
 those are computed in the type itself. Math functions are not folded: each is a small program of its own.
+
+Some devices lack a float, or round another way than the reference. What runs there leaves such types out, and is not
+asked about programs that have them.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from vyre.semantics.types import FLOATS, SIGNED, UNSIGNED, DType
 _BY_WIDTH: Final = ("shr", "mul_high")
 _OF_BITS: Final = ("shl", "rotl", "rotr", "popcount", "clz", "ctz", "reverse_bits")
 _SATURATING: Final = ("sat_add", "sat_sub", "sat_mul")
+Floats = tuple[DType, ...]
 _BOOL, _U32, _U64, _I64, _F32, _F64 = DType.BOOL, DType.U32, DType.U64, DType.I64, DType.F32, DType.F64
 _WIDTHS: Final = sum((dtype.bits.bit_length() - 1) << 4 * code for dtype, code in TYPE_CODES.items())
 
@@ -94,13 +98,13 @@ def _by_type(code: Expr, types: Iterable[DType], value: Callable[[DType], Expr])
     return choose(code, [(TYPE_CODES[dtype], _set(to_bits(value(dtype), dtype))) for dtype in types])
 
 
-def _same_bits() -> Body:
+def _same_bits(floats: Floats) -> Body:
     """The operand's bits in another type, where a NaN is the canonical one."""
-    canonical = _by_type(_type, FLOATS, lambda t: from_bits(_OPERANDS[0], t))
-    return (b.if_(is_type(_type, FLOATS), canonical, _set(_OPERANDS[0])),)
+    canonical = _by_type(_type, floats, lambda t: from_bits(_OPERANDS[0], t))
+    return (b.if_(is_type(_type, floats), canonical, _set(_OPERANDS[0])),)
 
 
-def fold_statements() -> Body:
+def fold_statements(floats: Floats = FLOATS) -> Body:
     """Statements that set ``folded`` to 1, and ``lit_lo`` and ``lit_hi`` to the result's bits, if there is one.
 
     They read ``word``, the head of the operation, and of its operands ``a``, ``b``, ``c`` the heads (``a_head``, 0
@@ -114,14 +118,8 @@ def fold_statements() -> Body:
     families = (
         b.if_(
             is_type(_source, (*UNSIGNED, _BOOL)),
-            _integers(UNSIGNED, _U64),
-            (
-                b.if_(
-                    is_type(_source, SIGNED),
-                    _integers(SIGNED, _I64),
-                    (b.if_(is_type(_source, (_F64,)), _floats((_F64,), _F64), _floats(FLOATS[:-1], _F32)),),
-                ),
-            ),
+            _integers(UNSIGNED, _U64, floats),
+            (b.if_(is_type(_source, SIGNED), _integers(SIGNED, _I64, floats), _all_floats(floats)),),
         ),
     )
     of_bits = [OPERATION_CODES[name] for name in _OF_BITS]
@@ -160,7 +158,7 @@ def _bits_of_integers() -> Body:
     )
 
 
-def _integers(types: tuple[DType, ...], kin: DType) -> Body:
+def _integers(types: tuple[DType, ...], kin: DType, floats: Floats) -> Body:
     """Operations of integers, in 64 bits; bool is among those without a sign."""
     width = wide(64) - width_of(_source)
     extended = [x if kin is _U64 else b.bitcast(_I64, x << width) >> b.bitcast(_I64, width) for x in _OPERANDS]
@@ -179,8 +177,8 @@ def _integers(types: tuple[DType, ...], kin: DType) -> Body:
                 result = _clamped(result, ones, kin)
             cases.append((OPERATION_CODES[name], _set(to_bits(result, operator.result_type(kin)) & ones)))
     converted = b.if_(
-        is_type(_type, FLOATS),
-        _by_type(_type, FLOATS, lambda t: b.cast(t, values[0])),
+        is_type(_type, floats),
+        _by_type(_type, floats, lambda t: b.cast(t, values[0])),
         (
             b.if_(
                 _type.eq(TYPE_CODES[_BOOL]),
@@ -189,7 +187,7 @@ def _integers(types: tuple[DType, ...], kin: DType) -> Body:
             ),
         ),
     )
-    cases += [(OPERATION_CODES["cast"], (converted,)), (OPERATION_CODES["bitcast"], _same_bits())]
+    cases += [(OPERATION_CODES["cast"], (converted,)), (OPERATION_CODES["bitcast"], _same_bits(floats))]
     lets = [b.let(name, value) for name, value in zip(names, extended, strict=False)]
     return (*lets, *choose(_operation, cases))
 
@@ -202,7 +200,14 @@ def _clamped(result: Expr, ones: Expr, kin: DType) -> Expr:
     return b.maximum(b.minimum(result, greatest), ~greatest)
 
 
-def _floats(types: tuple[DType, ...], kin: DType) -> Body:
+def _all_floats(floats: Floats) -> Body:
+    """Operations of the floats that there are, those of one width in a type that all of them fit into."""
+    short = tuple(dtype for dtype in floats if dtype is not _F64)
+    narrow = _floats(short, _F32, floats) if short else ()
+    return (b.if_(is_type(_source, (_F64,)), _floats((_F64,), _F64, floats), narrow),) if _F64 in floats else narrow
+
+
+def _floats(types: tuple[DType, ...], kin: DType, floats: Floats) -> Body:
     """Operations of floats, in f32 or f64."""
     prefix = "fold_single" if kin is _F32 else "fold_double"
     values = [b.var(f"{prefix}_{x}") for x in "abc"]
@@ -233,7 +238,7 @@ def _floats(types: tuple[DType, ...], kin: DType) -> Body:
             ),
         ),
     )
-    converted = b.if_(is_type(_type, FLOATS), _by_type(_type, FLOATS, lambda t: b.cast(t, values[0])), (to_integer,))
+    converted = b.if_(is_type(_type, floats), _by_type(_type, floats, lambda t: b.cast(t, values[0])), (to_integer,))
     rounding = _by_type(_type, types, lambda t: b.cast(t, b.var(rounded)) if t is not kin else b.var(rounded))
     return (
         *lets,
@@ -243,8 +248,8 @@ def _floats(types: tuple[DType, ...], kin: DType) -> Body:
             (
                 b.if_(
                     _operation.eq(OPERATION_CODES["bitcast"]),
-                    _same_bits(),
-                    (*choose(_operation, cases), b.if_(is_type(_type, FLOATS), rounding)),
+                    _same_bits(floats),
+                    (*choose(_operation, cases), b.if_(is_type(_type, floats), rounding)),
                 ),
             ),
         ),

@@ -28,6 +28,7 @@ from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, USES_NOTHING, Arm, K
 from vyre.optimizer.records import in_records
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
+from vyre.semantics.types import FLOATS, DType
 
 WORKGROUP: Final = 64
 SLOT: Final = 1 << 31
@@ -687,14 +688,14 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
 
 
 @cache
-def kernels() -> Kernels:
-    """The programs, made once."""
+def kernels(floats: tuple[DType, ...] = FLOATS) -> Kernels:
+    """The programs, made once; constants are folded in these floats only."""
     # A process that has their code does without all of this.
     from vyre.ir.parser import parse
     from vyre.optimizer.rewriting import steps
 
     simplify = parse(_SIMPLIFY)
-    bodies = steps()
+    bodies = steps(floats)
 
     def fill(statement: n.Stmt) -> tuple[n.Stmt, ...]:
         return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)

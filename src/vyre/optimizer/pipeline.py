@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from vyre.checker import check
-from vyre.errors import DispatchFailed
+from vyre.errors import DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, Arena
+from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import (
@@ -38,6 +38,7 @@ from vyre.optimizer.records import WORDS
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
 from vyre.optimizer.switches import EVERY_BIT
+from vyre.semantics.types import FLOATS
 
 Made = TypeVar("Made")
 Steps = list[tuple[Program, int]]
@@ -130,6 +131,7 @@ def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS
 def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool, int]:
     """The same, whether what never changes of the arena was on the device already, and how often the host waited."""
     programs = dispatcher.programs()
+    _require_floats(arena, programs, dispatcher)
     given, steps = _given(arena, groups), _steps(arena, programs)
     sizes = _sizes(given, len(programs.rules))
     was_hit, waits = False, 1
@@ -146,6 +148,21 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     fired = {name: count for name, count in zip(programs.rules, counts[1:], strict=True) if count}
     canon, head, a0, a1, a2 = (read[f"found_{name}"] for name in _FOUND)
     return Findings(canon, head, a0, a1, a2, live, place, uses, fired, counts[0]), was_hit, waits
+
+
+def _require_floats(arena: Arena, programs: ProgramSet, dispatcher: OptimizerDispatcher) -> None:
+    """Constants of a float that a dispatcher lacks would be left as they are, and the result another than elsewhere."""
+    lacked = [dtype for dtype in FLOATS if dtype not in programs.floats]
+    if not lacked:
+        return
+    present = np.unique(arena.columns["head"][arena.order] >> np.uint32(8) & np.uint32(255))
+    for dtype in lacked:
+        if TYPE_CODES[dtype] in present:
+            raise UnsupportedFeature(
+                f"the exact {dtype} that optimising a program with {dtype} takes",
+                dispatcher.name,
+                "optimise it on the processor: vyre.optimize(program) does, and the result runs anywhere.",
+            )
 
 
 def _slots(rows: int) -> int:

@@ -11,7 +11,7 @@ from vyre.ir import build as b
 from vyre.ir.nodes import Body, Stmt
 from vyre.optimizer.arena import NONE, Kind
 from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE, knowing, literal_bits
-from vyre.optimizer.folding import fold_statements, words
+from vyre.optimizer.folding import Floats, fold_statements, words
 from vyre.optimizer.matcher import match_statements
 from vyre.optimizer.patterns import BECOME_LITERAL, BECOME_OPERATION
 from vyre.optimizer.rules import GROUPS, RULES, TABLE
@@ -26,14 +26,14 @@ def rule_names() -> tuple[str, ...]:
     return (*(rule.name for rule in RULES), KNOWN_VALUE, KNOWN_OPERAND)
 
 
-def steps() -> dict[str, Body]:
+def steps(floats: Floats) -> dict[str, Body]:
     """The statements that the simplify kernel leaves out, by the names of the regions for them."""
     reads = b.let("low", b.load("a0", b.var("row"))), b.let("high", b.load("a1", b.var("row")))
     literal = (*reads, *literal_bits(b.var("row"), b.var("word") >> 8 & 255, words("low", "high")))
-    return {"rewrite": rewriting(), "known": knowing(len(RULES)), "literal": literal}
+    return {"rewrite": rewriting(floats), "known": knowing(len(RULES)), "literal": literal}
 
 
-def rewriting() -> Body:
+def rewriting(floats: Floats) -> Body:
     """Statements for one step of the simplify kernel: what becomes of ``word``, ``a``, ``b`` and ``c``.
 
     ``action`` tells: to be the row ``target``, to be a literal or another operation (both done here), or nothing.
@@ -51,7 +51,7 @@ def rewriting() -> Body:
     statements.append(b.if_(b.var("c").ne(NONE), reads))
     statements += [b.let(name, 0) for name in _FOUND]
     statements.append(b.let("rule", NONE))
-    statements.append(b.if_((b.load("params", 0) & PASSES["fold"]).ne(0), fold_statements()))
+    statements.append(b.if_((b.load("params", 0) & PASSES["fold"]).ne(0), fold_statements(floats)))
     statements.append(
         b.if_(b.var("folded").eq(1), (b.assign("action", BECOME_LITERAL),), match_statements(TABLE, GROUPS))
     )

@@ -1,0 +1,66 @@
+"""The optimizer's programs run on any device that has what they need, and make the same programs there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import cpu_support
+import webgpu_support
+from vyre.conform.mixture import made
+from vyre.driver import DeviceProfile, ForwardingBackend
+from vyre.driver.optimizing import BackendDispatcher, optimize
+from vyre.errors import UnsupportedFeature
+from vyre.ir import parse
+from vyre.ir.program import Program
+from vyre.semantics.types import ALL_TYPES, FLOATS, DType
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INTEGERS_ONLY = tuple(dtype for dtype in ALL_TYPES if not dtype.is_float)
+DOUBLES = parse("""
+program doubles(workgroup 1) {
+  buffer 0 a: f64[1] readwrite
+  a[0] = a[0] + (1.0f64 + 2.0f64)
+}""")
+
+
+def programs(dtypes: tuple[DType, ...], count: int) -> list[Program]:
+    return [made(seed, dtypes=dtypes).case.program for seed in range(count)]
+
+
+class Inexact(ForwardingBackend):
+    """The processor as a device whose floats are not the reference's, and which keeps no images."""
+
+    @property
+    def capabilities(self) -> DeviceProfile:
+        return msgspec.structs.replace(super().capabilities, float_exact=False)
+
+    def load_image(self, *_: object) -> None:
+        return None
+
+
+def test_a_gpu_makes_the_same_programs() -> None:
+    device = BackendDispatcher(webgpu_support.backend())
+    for program in [
+        *(parse(path.read_text()) for path in sorted(EXAMPLES.glob("*.vyre"))),
+        *programs(webgpu_support.PROFILE.dtypes, 40),
+    ]:
+        assert optimize(program, device) == optimize(program), str(program)
+
+
+def test_a_gpu_says_what_it_lacks_before_anything_runs() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"'webgpu' does not support the exact f64.*Fix: optimise it on"):
+        optimize(DOUBLES, BackendDispatcher(webgpu_support.backend()))
+
+
+def test_a_device_with_floats_of_its_own_makes_the_same_programs_of_integers() -> None:
+    device = BackendDispatcher(Inexact(cpu_support.backend()))
+    assert device.programs().floats == ()
+    text = str(device.programs().simplify)
+    assert not any(dtype.label in text for dtype in FLOATS)
+    for program in programs(INTEGERS_ONLY, 40):
+        assert optimize(program, device) == optimize(program), str(program)
+    with pytest.raises(UnsupportedFeature, match="exact f64"):
+        optimize(DOUBLES, device)
