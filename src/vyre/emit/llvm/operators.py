@@ -20,8 +20,6 @@ _FLOAT_BITS: Final = {
     "double": ("i64", 0x7FF0000000000000, 0x7FF8000000000000),
 }
 _INFINITY: Final = float_text(float("inf"))
-# From halfway between the largest f16 and what would be next.
-_BEYOND_HALF: Final = float_text(65520.0)
 _PURE: Final = "nounwind willreturn memory(none)"
 
 _COMPARE_INTEGER: Final = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
@@ -415,10 +413,15 @@ class Lanes:
         return self.intrinsic("fma", ELEMENT[dtype], a, b, c)
 
     def rounded(self, dtype: DType, a: str) -> str:
-        """An f32 result, rounded to the nearest f16 or bf16 where the type is one of those."""
+        """An f32 result, rounded to the nearest f16 or bf16 where the type is one of those.
+
+        LLVM must not know where a value came from that becomes an f16: it takes an integer of few digits, however long,
+        for one that f16 has, and leaves out that it was one.
+        """
         match dtype:
             case DType.F16:
-                return self.convert("fpext", "half", self.convert("fptrunc", "float", a, "half"), "float")
+                fenced = self.intrinsic("arithmetic.fence", "float", a)
+                return self.convert("fpext", "half", self.convert("fptrunc", "float", fenced, "half"), "float")
             case DType.BF16:
                 bits = self.reinterpret("float", a, "i32")
                 odd = self.op("and", "i32", self.op("lshr", "i32", bits, self.constant("i32", 16)),
@@ -469,29 +472,16 @@ class Lanes:
         if target is DType.BF16 and source.bits > 16:
             return self._integer_to_brain(source, a)
         converted = self.convert(to_float, held, a, wanted)
-        return self.rounded(target, converted) if source.bits <= 16 else self._converted(target, converted)
+        return self.rounded(target, converted)
 
     def _float_to_float(self, source: DType, target: DType, a: str) -> str:
         if source is DType.F64:
             if target is DType.F32:
                 return self.convert("fptrunc", "double", a, "float")
-            return self._converted(target, self._odd_single(a))
+            return self.rounded(target, self._odd_single(a))
         if target is DType.F64:
             return self.convert("fpext", "float", a, "double")
-        return self._converted(target, a)
-
-    def _converted(self, target: DType, a: str) -> str:
-        """An f32 that may have been an integer, rounded.
-
-        What is beyond f16 is infinite before: LLVM takes an integer of few digits, however long, for one that f16 has,
-        and leaves out that it was one.
-        """
-        if target is not DType.F16:
-            return self.rounded(target, a)
-        size = self.intrinsic("fabs", "float", a)
-        is_beyond = self.op("fcmp oge", "float", size, self.constant("float", _BEYOND_HALF))
-        infinite = self.op("fmul", "float", a, self.constant("float", _INFINITY))
-        return self.rounded(target, self.select(is_beyond, "float", infinite, a))
+        return self.rounded(target, a)
 
     def _integer_to_brain(self, source: DType, a: str) -> str:
         element, signed = ELEMENT[source], source.kind is Kind.SIGNED
