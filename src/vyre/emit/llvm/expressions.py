@@ -193,35 +193,43 @@ class Expressions(Accesses):
                     DType.U32, Shape.UNIFORM, bits if width == 32 else code.put(f"zext i{width} {bits} to i32")
                 )
             case n.SubgroupReduce(op):
-                return self._reduce(op, given[0])
+                return Value(given[0].dtype, Shape.UNIFORM, self._reduce(op, given[0]))
             case n.SubgroupShuffle():
                 return self._shuffle(given[0], given[1])
             case _:
                 raise TypeError(f"{type(node).__name__} is not an expression of a kernel")
 
-    def _reduce(self, op: str, value: Value) -> Value:
-        """Lane i takes lane i + ceil(n/2), and so on, as ``vyre.semantics.reductions`` says."""
+    def _reduce(self, op: str, value: Value) -> str:
+        """The values of the active lanes as one: lane i takes lane i + ceil(n/2), and so on, as
+        ``vyre.semantics.reductions`` says.
+
+        Of the last four integers of a sum, neighbours are added first. LLVM would know four halved twice for the sum of
+        a vector. Small numbers it then adds as bytes, also where it finds out that they are small too late to have
+        vectors of so few bytes, and breaks off.
+        """
         code, dtype = self.code, value.dtype
         element = ELEMENT[dtype]
         identity = to_bits(reduction_identity(op, dtype), dtype)
-        nothing = self.vector.literal(identity, dtype)
-        text = self.vector.select(self.mask, element, self._vector(value), nothing)
-        text = self.vector.summand(op, dtype, text)
-        lanes, held = self.step, self.width
+        text = self.vector.select(self.mask, element, self._vector(value), self.vector.literal(identity, dtype))
+        is_sum = op == "add" and dtype.is_integer
+        # How many values there are, how far each is from the one before, and how many lanes hold them.
+        lanes, apart, held = self.step, 1, self.width
         while lanes > 1:
             half = (lanes + 1) // 2
-            kept = max(2, half)
+            # A lane without another is combined with the identity, which is the first element of the other vector.
+            if is_sum and lanes == 4:
+                low, high, apart = [0, 1, 2, 3], [1, held, 3, held], 2
+            else:
+                kept, numbers = max(2, half), [*range(0, lanes * apart, apart), held]
+                low, high, apart = numbers[:kept], numbers[half : half + kept], 1
             kind, nothing = shaped(element, held), Lanes(code, held).literal(identity, dtype)
+            lanes, held = half, len(low)
             parts = []
-            for start in (0, half):
-                # An odd lane out is combined with the identity, which is the first element of the other vector.
-                lane_numbers = [start + lane if start + lane < lanes else held for lane in range(kept)]
-                places = ", ".join(f"i32 {number}" for number in lane_numbers)
-                parts.append(code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{kept} x i32> <{places}>"))
-            text = Lanes(code, kept).binary(op, dtype, parts[0], parts[1])
-            lanes, held = half, kept
-        total = code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
-        return Value(dtype, Shape.UNIFORM, Lanes(code, 0).summand(op, dtype, total) if self.step % 2 else total)
+            for numbers in (low, high):
+                places = ", ".join(f"i32 {number}" for number in numbers)
+                parts.append(code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{held} x i32> <{places}>"))
+            text = Lanes(code, held).binary(op, dtype, *parts)
+        return code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
 
     def _shuffle(self, value: Value, lane: Value) -> Value:
         code, width, element = self.code, self.width, ELEMENT[value.dtype]

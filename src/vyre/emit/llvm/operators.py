@@ -78,16 +78,6 @@ class Lanes:
             return self.op(f"icmp {prefix}{op}", element, a, b)
         return self._integer_binary(op, dtype, element, "s" if signed else "u", a, b)
 
-    def summand(self, op: str, dtype: DType, a: str) -> str:
-        """What is combined in place of a: to be added, it has its highest bit turned, which two of them make up for.
-
-        LLVM adds small numbers as bytes, also where it finds out that they are small too late to have vectors of bytes,
-        and then breaks off.
-        """
-        if op != "add" or not dtype.is_integer:
-            return a
-        return self.op("xor", ELEMENT[dtype], a, self.literal(1 << dtype.bits - 1, dtype))
-
     def _integer_binary(self, op: str, dtype: DType, element: str, sign: str, a: str, b: str) -> str:
         match op:
             case "div" | "mod":

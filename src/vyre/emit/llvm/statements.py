@@ -23,8 +23,6 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
-from vyre.semantics.reductions import reduction_identity
-from vyre.semantics.scalars import to_bits
 from vyre.semantics.types import DType
 
 _SHORT_LOOP: Final = 4096
@@ -170,16 +168,8 @@ class Statements(Expressions):
 
     def _combined_atomic(self, node: n.Atomic, index: str, operand: Value) -> None:
         """All lanes change one cell and none looks at the old value: one change by the values combined."""
-        code, width, op, place = self.code, self.width, node.op, self.places[node.buffer]
-        dtype = place.dtype
-        combining = "add" if op is AtomicOp.SUB else op.value
-        identity = to_bits(reduction_identity(combining, dtype), dtype)
-        element = ELEMENT[dtype]
-        kind = shaped(element, width)
-        masked = self.vector.select(self.mask, element, self._vector(operand), self.vector.literal(identity, dtype))
-        masked = self.vector.summand(combining, dtype, masked)
-        sign = "" if combining not in ("min", "max") else "s" if dtype.minimum < 0 else "u"
-        total = code.intrinsic(f"vector.reduce.{sign}{combining}", element, [(kind, masked)], [f"v{width}{element}"])
+        code, op, place = self.code, node.op, self.places[node.buffer]
+        total = self._reduce("add" if op is AtomicOp.SUB else op.value, operand)
         change, end = code.label("change"), code.label("end")
         inside = "true" if self._is_proved(node) else m.in_bounds(code, place, index, 0)
         if not self.is_somebody:
