@@ -75,18 +75,25 @@ def diagnostics_wrong(test: FileTest) -> list[str]:
 
 
 def optimized_wrong(test: FileTest) -> list[str]:
-    """Whether the program becomes another when it is optimised than the file says."""
-    found = str(optimize(parse(test.text, test.name))).rstrip("\n")
-    if test.optimized in (None, found):
-        return []
-    return [f"expected this program when it is optimised:\n{test.optimized}\nand got:\n{found}"]
+    """Whether the program becomes another when it is optimised than the file says, or than when it was before."""
+    optimised = optimize(parse(test.text, test.name))
+    wrong = []
+    if test.optimized not in (None, _text_of(optimised)):
+        wrong.append(f"expected this program when it is optimised:\n{test.optimized}\nand got:\n{_text_of(optimised)}")
+    if (again := optimize(optimised)) != optimised:
+        wrong.append(f"optimised once, it is:\n{optimised}\nand optimised again:\n{again}")
+    return wrong
+
+
+def _text_of(program: Program) -> str:
+    return str(program).rstrip("\n")
 
 
 def with_present_text(test: FileTest) -> str:
     """The file with the present text of its diagnostics, or of its program when it is optimised, at its end."""
     (block,) = [block for block, text in zip(BLOCKS, (test.rendered, test.optimized), strict=True) if text is not None]
     before = test.text.split(f"{block}\n")[0]
-    present = diagnose(test)[1] if test.optimized is None else str(optimize(parse(test.text, test.name))).rstrip("\n")
+    present = diagnose(test)[1] if test.optimized is None else _text_of(optimize(parse(test.text, test.name)))
     lines = [f"# {line}".rstrip() for line in present.split("\n")]
     return "\n".join([f"{before}{block}", *lines, ""])
 

@@ -451,14 +451,18 @@ class _Encoder:
         self._meet(self._control(statement, row, (), [items], (end := self.flow.end_path())), [items], [end])
 
     def _meet(self, control: Control, lists: list[Items], ends: list[dict[Any, Any]], *condition: int) -> None:
-        """Where the lists of a statement end, cells and memory hold what they do at the ends that are reached."""
+        """Where the lists of a statement end, cells and memory hold what they do at the ends that are reached.
+
+        Cells that nobody assigns inside hold what they did before, also if a resume in it is passed by who has left: he
+        left inside, too.
+        """
         falling = [end for items, end in zip(lists, ends, strict=True) if items.falls]
         if not falling:
             self.lists[-1].falls = False
         for key in dict.fromkeys(key for end in falling for key in end):
             if not isinstance(key, Variable):
                 self.flow.change((key,), self.scope)
-            elif key.depth <= self.depths[self.scope]:
+            elif key in control.assigns:
                 ways = [end.get(key, self.flow.state[key]) for end in falling]
                 if len(ways) == 2:
                     self._behind(control, key, self._join(Kind.PHI, key, ways[0], ways[1], *condition))
