@@ -17,6 +17,7 @@ from cpu_support import backend, difference, guarded, run_case
 from vyre import reference
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import object_code
+from vyre.backends.cpu.kernels import SCALAR
 from vyre.backends.cpu.pool import wanted_threads
 from vyre.conform.case import Case
 from vyre.conform.filetest import BACKENDS, is_legal, load_filetest, runs_wrong
@@ -29,6 +30,7 @@ from vyre.ir import build as b
 from vyre.ir import nodes as n
 from vyre.ir import parse
 from vyre.ir.buffers import BufferDecl
+from vyre.ir.extensions import inline_calls
 from vyre.ir.launch import MAX_GRID_AXIS
 from vyre.ir.program import Program
 from vyre.optimizer.switches import Optimization
@@ -115,10 +117,12 @@ def test_filetest(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = load_filetest(path)
     if not is_legal(test) or not test.runs:
         return
-    for switches in (Optimization(keep=False), Optimization(program=False)):
-        run = partial(run_case, on=backend(8), optimize=switches)
-        monkeypatch.setitem(BACKENDS, "cpu", run)
-        assert runs_wrong(test, "cpu") == [], switches
+    ways = [(8, Optimization(keep=False)), (8, Optimization(program=False))]
+    if not inline_calls(parse(test.text)).stats().has_subgroup_ops:
+        ways += [(SCALAR, Optimization(program=False)), (SCALAR, Optimization(program=False, code=False))]
+    for width, switches in ways:
+        monkeypatch.setitem(BACKENDS, "cpu", partial(run_case, on=backend(width), optimize=switches))
+        assert runs_wrong(test, "cpu") == [], (width, switches)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
