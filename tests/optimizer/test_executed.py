@@ -10,7 +10,7 @@ import pytest
 
 import vyre
 from vyre.checker import check
-from vyre.conform import generate, run_on_reference
+from vyre.conform import Profile, generate, run_on_reference
 from vyre.driver.optimizing import BackendDispatcher, optimize
 from vyre.ir import nodes as n
 from vyre.ir import parse
@@ -24,6 +24,8 @@ from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import PASSES, Optimization
 
 SWITCHES = (*PASSES, *GROUPS)
+# Programs in which invocations often leave and come back.
+ASKING = (("while", 9), ("loop", 9), ("break", 8), ("continue", 8), ("trap", 30), ("return", 4))
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +44,20 @@ def test_generated_programs_mean_the_same(dispatcher: BackendDispatcher) -> None
         better = optimize(case.program, dispatcher)
         assert not check(better).errors, f"seed {seed}: {check(better).errors[0]}"
         assert outputs(case, better) == outputs(case, case.program), f"seed {seed}:\n{better}"
-        if not case.program.stats().has(n.Resume):
-            assert optimize(better, dispatcher) == better, f"seed {seed} is not done at once"
+        assert optimize(better, dispatcher) == better, f"seed {seed} is not done at once"
+
+
+def test_programs_that_ask_the_host_mean_the_same_and_are_done_at_once(dispatcher: BackendDispatcher) -> None:
+    profile = Profile(max_invocations=6, max_nesting=4, max_repetition=8, expression_depth=2, weights=ASKING)
+    resumed = 0
+    for seed in range(400):
+        case = generate(seed, 14, profile)
+        if case.program.stats().has(n.Resume):
+            resumed += 1
+            made = optimize(case.program, dispatcher)
+            assert outputs(case, made) == outputs(case, case.program), seed
+            assert optimize(made, dispatcher) == made, seed
+    assert resumed > 50
 
 
 def test_a_long_chain_of_rules_is_followed_to_its_end(dispatcher: BackendDispatcher) -> None:

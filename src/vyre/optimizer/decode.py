@@ -361,7 +361,20 @@ class _Decoder:
         frame.undo += inner.undo
         frame.generations += inner.generations
         frame.ended = inner.ended
+        self._hold_again(inner)
         self._bind_all(item.joins)
+
+    def _hold_again(self, spliced: Frame) -> None:
+        """Who came back at a resume in a list has passed what is before it: cells hold that, unless they changed."""
+        before: dict[int, InCell | None] = {}
+        for row, _, cell in spliced.undo:
+            before.setdefault(row, cell)
+        for row, cell in before.items():
+            if cell is None or row in self.values.in_cells:
+                continue
+            if cell.generation == self.values.generation[cell.variable]:
+                self.values.name(row, self.frames[-1], None, cell)
+                self.in_cells.setdefault(cell.variable, []).append(row)
 
     def _never_runs(self, item: Control) -> bool:
         known = [self.values.known(row) for row in item.operands]
