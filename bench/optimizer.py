@@ -234,10 +234,10 @@ def show_effect(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool)
     inputs = _runs()
     rows = []
     for name, before in _kernels().items():
-        after, _ = optimize_with(before, dispatcher)
+        after, report = optimize_with(before, dispatcher)
         left = [
-            f"{count(before)} → {count(after)}"
-            for count in (lambda p: p.stats().statements, lambda p: encode(p)[0].rows)
+            f"{before.stats().statements} → {after.stats().statements}",
+            f"{report.rows_before} → {report.rows_after}",
         ]
         times = ["", "", ""]
         if name in inputs:
