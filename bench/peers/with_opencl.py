@@ -20,13 +20,15 @@ def load(threads: int) -> Peer:
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(threads))
     try:
         devices = [device for platform in cl.get_platforms() for device in platform.get_devices(cl.device_type.CPU)]
+        if not devices:
+            raise RuntimeError("no device for the processor")
+        context = cl.Context(devices[:1])
+        queue = cl.CommandQueue(context)
+        # A processor that is newer than PoCL's compiler has a device, and no code for it.
+        program = cl.Program(context, Path(__file__).with_name("kernels.cl").read_text()).build()
     except cl.Error as error:
-        raise RuntimeError(str(error)) from error
-    if not devices:
-        raise RuntimeError("no device for the processor")
-    context = cl.Context(devices[:1])
-    queue = cl.CommandQueue(context)
-    program = cl.Program(context, Path(__file__).with_name("kernels.cl").read_text()).build()
+        told = [line for line in str(error).splitlines() if line.startswith("error:")]
+        raise RuntimeError(told[0] if told else str(error)) from error
 
     def buffer(values: Array) -> cl.Buffer:
         return cl.Buffer(context, _MEMORY.READ_WRITE | _MEMORY.COPY_HOST_PTR, hostbuf=values)
