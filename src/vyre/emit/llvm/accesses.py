@@ -1,8 +1,8 @@
 """How do the lanes of a vector read and write a buffer, by the shape of the index and by what is proved of it?
 
 An access whose index lies in bounds in every active lane is in ``proved`` (by identity), and needs no check.
-Otherwise the lanes that are outside are masked off. Consecutive indices that may wrap around, of a buffer that may be
-long, need a test for that; and the same test can tell that all of them are inside.
+Otherwise the lanes that are outside are masked off. Of consecutive indices one test tells that all of them are inside,
+and then there is no mask: some processors take twice as long with one. It also tells that they do not wrap around.
 """
 
 from __future__ import annotations
@@ -79,18 +79,21 @@ class Accesses(Masks):
 
     def _load_linear(self, place: m.Place, index: Value, proved: bool, ahead: bool) -> str:
         code, width = self.code, self.width
-        if place.is_short or not index.shape.wraps:
-            # Inactive lanes read too if that is the simpler mask: what they get is never used.
-            mask = self.mask if proved else m.in_bounds(code, place, self._vector(index), width)
-            return m.load_consecutive(code, place, index.text, mask, width, ahead=ahead)
+        is_straight = place.is_short or not index.shape.wraps
+        if is_straight and proved:
+            return m.load_consecutive(code, place, index.text, self.mask, width, ahead=ahead)
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
+        # Inactive lanes read too if that is the simpler mask: what they get is never used.
         straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width, ahead=ahead)
         code.go(end)
         code.begin(far)
         vector = self._vector(index)
-        around = m.gather(code, place, vector, self._allowed(place, vector, proved), width, cold=True)
+        if is_straight:
+            around = m.load_consecutive(code, place, index.text, m.in_bounds(code, place, vector, width), width)
+        else:
+            around = m.gather(code, place, vector, self._allowed(place, vector, proved), width, cold=True)
         code.fall(end)
         kind = shaped(STORED[place.dtype], width)
         return code.put(f"phi {kind} [ {straight}, %{near} ], [ {around}, %{far} ]")
@@ -119,7 +122,8 @@ class Accesses(Masks):
             return
         self.notes["linear stores"] += 1
         streamed = store.buffer in self.streamed and self._fills_lines(place)
-        if place.is_short or not index.shape.wraps:
+        is_straight = place.is_short or not index.shape.wraps
+        if is_straight and (proved or self.mask != ALL):
             mask = self._allowed(place, vector, proved)
             m.store_consecutive(code, place, index.text, raw, mask, width, streamed=streamed)
             return
@@ -129,7 +133,11 @@ class Accesses(Masks):
         m.store_consecutive(code, place, index.text, raw, self.mask, width, streamed=streamed)
         code.go(end)
         code.begin(far)
-        m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width, cold=True)
+        allowed = self._allowed(place, vector, proved)
+        if is_straight:
+            m.store_consecutive(code, place, index.text, raw, allowed, width)
+        else:
+            m.scatter(code, place, vector, raw, allowed, width, cold=True)
         code.fall(end)
 
     def _store_uniform(self, place: m.Place, index: Value, value: Value, proved: bool) -> None:
