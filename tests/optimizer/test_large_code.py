@@ -155,8 +155,10 @@ def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> No
 
 
 def test_a_name_unlike_the_source_is_found_whether_few_are_asked_for_or_many() -> None:
-    source = [["t", "t_"], [f"x{k}_before" for k in range(0, 100, 2)]]
-    names = Names([], source, [1, 1])
+    evens = [f"x{k}_before" for k in range(0, 100, 2)]
+    assert Names([], [["s"], evens], [1, 1]).unlike("t") == "t"
+    assert Names([], [["t", "u"], evens], [1, 1]).unlike("t") == "v"
+    names = Names([], [["t", "t_", "u", "w"], ["v", *evens]], [1, 1])
     assert names.unlike("t") == "t__"
     assert [names.unlike(f"x{k}_before") for k in range(4)] == ["x0_before_", "x1_before", "x2_before_", "x3_before"]
     assert all((f"x{k}_before" == names.unlike(f"x{k}_before")) == bool(k % 2) for k in range(100))

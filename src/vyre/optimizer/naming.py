@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain, count
 from typing import Final
 
 from vyre.ir.limits import MAX_NAME_LENGTH
@@ -12,6 +13,8 @@ from vyre.ir.limits import MAX_NAME_LENGTH
 # How long a name may be for a number to go behind it.
 LONGEST_HINT: Final = MAX_NAME_LENGTH - 12
 _FEW: Final = 4
+# What else a value without a name of its own is called.
+_LETTERS: Final = {"t": ("u", "v", "w")}
 
 
 class Names:
@@ -30,10 +33,8 @@ class Names:
         """A name that the source does not have."""
         found = self.unlikes.get(hint)
         if found is None:
-            found = hint
-            while self._is_in_source(found):
-                found += "_"
-            self.unlikes[hint] = found
+            names = chain((hint, *_LETTERS.get(hint, ())), (hint + "_" * more for more in count(1)))
+            found = self.unlikes[hint] = next(name for name in names if not self._is_in_source(name))
         return found
 
     def _is_in_source(self, name: str) -> bool:
