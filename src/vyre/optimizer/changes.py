@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
@@ -17,8 +17,19 @@ SYNCHRONISING: Final = (*_MEETING, n.AsyncWait)
 
 # What else may make a value something other than it was: a cell, another pass, what is read and written at once.
 _CHANGING: Final = (n.Assign, n.Loop, n.While, n.Atomic)
-# The variables and the buffers that change, whether everything may, and whether invocations meet.
-Changes = tuple[dict[str, None], dict[str, None], bool, bool]
+
+
+class Changes(NamedTuple):
+    """The variables and the buffers that change, whether everything may, and whether invocations meet."""
+
+    names: dict[str, None]
+    buffers: dict[str, None]
+    synchronises: bool = False
+    meets: bool = False
+
+    def and_those_of(self, other: Changes) -> Changes:
+        names, buffers = {**self.names, **other.names}, {**self.buffers, **other.buffers}
+        return Changes(names, buffers, self.synchronises or other.synchronises, self.meets or other.meets)
 
 
 def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str, None]]:
@@ -49,26 +60,24 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
                         if isinstance(node, n.Atomic):
                             buffers[node.buffer] = None
                             synchronises |= node.order is not n.MemoryOrder.RELAXED
-            whole: Changes = {}, {}, False, False
+            whole = Changes({}, {})
             for inner in walk.bodies(statement):
-                part = summary(inner)
-                whole = {**whole[0], **part[0]}, {**whole[1], **part[1]}, whole[2] or part[2], whole[3] or part[3]
+                whole = whole.and_those_of(summary(inner))
             if isinstance(statement, (n.Loop, n.While)):
                 if has_atomics and isinstance(statement, n.While):
                     for node in walk.postorder(statement.condition):
                         if isinstance(node, n.Atomic):
-                            whole[1][node.buffer] = None
-                            synchronises_here = node.order is not n.MemoryOrder.RELAXED
-                            whole = whole[0], whole[1], whole[2] or synchronises_here, whole[3]
+                            orders = node.order is not n.MemoryOrder.RELAXED
+                            whole = whole.and_those_of(Changes({}, {node.buffer: None}, orders))
                 loops[id(statement)] = whole
-            names.update(whole[0])
-            buffers.update(whole[1])
-            synchronises |= whole[2]
-            meets |= whole[3]
-        return names, buffers, synchronises, meets
+            names.update(whole.names)
+            buffers.update(whole.buffers)
+            synchronises |= whole.synchronises
+            meets |= whole.meets
+        return Changes(names, buffers, synchronises, meets)
 
     has_atomics = program.stats().has_atomics
-    names, written, _, _ = summary(program.entry)
+    names, written, *_ = summary(program.entry)
     if program.stats().has(n.Resume):
         # The host's handler is given every buffer to change.
         return set(names), loops, {decl.name: None for decl in program.buffers}

@@ -520,7 +520,7 @@ class _Encoder:
         The condition of a ``while`` has a scope of its own around the list, as it is computed in every pass.
         """
         outer_control, self.control = self.control, row
-        counter, meets = NONE, self.changes[id(statement)][3]
+        counter, meets = NONE, self.changes[id(statement)].meets
         match statement:
             case n.Loop(var, body=body):
                 outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True, meets=meets)
