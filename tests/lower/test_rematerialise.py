@@ -109,12 +109,13 @@ def test_whatever_is_carried_the_results_are_the_same(cost: int, monkeypatch: py
 
 
 def test_what_many_values_share_is_counted_once() -> None:
-    sums = "\n".join(f"let v{k} = deep + {k}" for k in range(8))
+    sums = "\n".join(f"let v{k} = one + other + {k}" for k in range(8))
     uses = " + ".join(f"v{k}" for k in range(8))
     program = parse(f"""
     program shared(workgroup 2) {{
       buffer 0 a: u32[8] readwrite
-      let deep = (gid.x * 3 ^ 5) % 7 + (gid.x & 1)
+      let one = ((gid.x * 3 ^ 5) + 7 & 63) ^ 9
+      let other = ((gid.x * 5 ^ 3) + 9 & 31) ^ 7
       {sums}
       for k in 0 .. 9 {{
         a[gid.x] = {uses}
