@@ -22,6 +22,7 @@ ALLOWED = {
     "driver": {"optimizer", "lower", "checker", "analyze", "ir", "semantics"},
     "backends": {"driver", "emit", "lower", "reference", "checker", "analyze", "ir", "semantics"},
     "lang": {"driver", "reference", "checker", "ir", "semantics"},
+    "lib": {"lang", "driver", "optimizer", "ir", "semantics"},
     "conform": {"optimizer", "lower", "driver", "reference", "checker", "analyze", "ir", "semantics"},
     "report": {"optimizer", "driver", "lower", "checker", "ir", "semantics"},
     "cli": {"report", "conform", "optimizer", "driver", "lower", "reference", "checker", "ir", "semantics"},

@@ -68,7 +68,7 @@ _HOMES: Final[dict[str, str]] = {
     **dict.fromkeys(_LANG, "vyre.lang"),
     "check_races": "vyre.lang.debugging",
 }
-_MODULES: Final = ("ir", "reference", "conform", "semantics", "driver", "lang", "report")
+_MODULES: Final = ("ir", "reference", "conform", "semantics", "driver", "lang", "lib", "report")
 
 # What would hide a name of Python's from those who import everything is left out.
 _OWN: Final = [name for name in (*_TYPES, *_INTRINSICS) if name not in ("bool", "min", "max", "abs", "round")]

@@ -110,12 +110,12 @@ def _converted(host: Array, dtype: DType | None) -> Array:
 
 
 class Memory:
-    """A resident buffer that is freed with the last array on it."""
+    """A resident buffer that is freed with the last array on it, if it is ``owned``."""
 
-    def __init__(self, buffer: ResidentBuffer) -> None:
+    def __init__(self, buffer: ResidentBuffer, *, owned: bool = True) -> None:
         self.buffer = buffer
-        self._free = weakref.finalize(self, _free_quietly, buffer)
-        self._free.atexit = False
+        if owned:
+            weakref.finalize(self, _free_quietly, buffer).atexit = False
 
 
 def resident(host: Array, backend: Backend) -> Memory:
@@ -149,6 +149,11 @@ class DeviceArray:
     def whole(cls, memory: Memory, dtype: DType, shape: tuple[int, ...]) -> DeviceArray:
         """An array in C order over all of some memory."""
         return cls(memory, dtype, shape, _c_strides(shape), 0)
+
+    @classmethod
+    def over(cls, buffer: ResidentBuffer, dtype: DType) -> DeviceArray:
+        """An array of one axis over a buffer that its caller keeps and frees."""
+        return cls.whole(Memory(buffer, owned=False), dtype, (buffer.byte_len // dtype.bytes,))
 
     @property
     def buffer(self) -> ResidentBuffer:
@@ -238,8 +243,8 @@ class DeviceArray:
         strides = [stride * self.dtype.bytes for stride in self.strides]
         return np.lib.stride_tricks.as_strided(stretch[self.offset - self._extent()[0] :], self.shape, strides)
 
-    def _on_host(self) -> Array | None:
-        """The elements themselves, where the host can reach them."""
+    def host_view(self) -> Array | None:
+        """The elements themselves, where the host can reach them, as an array on the same memory."""
         memory = self.host_memory
         if memory is None or not self.size:
             return None if memory is None else self.numpy()
@@ -279,14 +284,14 @@ class DeviceArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The elements for NumPy: without a copy only if that is asked for, and the host can reach them."""
-        host = self._on_host() if copy is False else self.numpy()
+        host = self.host_view() if copy is False else self.numpy()
         if host is None or (copy is False and dtype not in (None, host.dtype)):
             raise ValueError("these elements cannot be had without a copy")
         return host if dtype is None else host.astype(dtype, copy=False)
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
         """The elements for others: where the host can reach them, on the same memory, else a copy."""
-        host = None if copy else self._on_host()
+        host = None if copy else self.host_view()
         if host is None and copy is False:
             raise BufferError("these elements cannot be had without a copy")
         return (self.numpy() if host is None else host).__dlpack__(**options)
