@@ -37,7 +37,8 @@ def aligned_bytes(count: int) -> Array:
 class Sharing(msgspec.Struct, frozen=True):
     """When threads share a launch: with at least ``worth_sharing`` invocations, fewer are done before another begins.
 
-    ``flat_grain`` is how many invocations a thread takes at least at a time.
+    Invocations that may do any amount of work are shared however few they are, a vector at a time. ``flat_grain`` is how
+    many of the others a thread takes at least at a time.
     """
 
     threads: int
@@ -72,11 +73,13 @@ class KernelLaunch:
         self.kernel = kernel
         self.total = launch.invocations if kernel.kernel.is_flat else x * y * z
         self.grain: int | None = None
-        if sharing.threads > 1 and launch.invocations >= sharing.worth_sharing and self.total > 1:
+        is_worth_sharing = kernel.kernel.is_unbounded or launch.invocations >= sharing.worth_sharing
+        if sharing.threads > 1 and is_worth_sharing and self.total > 1:
             grain = max(1, self.total // (sharing.threads * _SHARES_PER_THREAD))
             if kernel.kernel.is_flat:
                 # What a thread takes starts with a whole vector.
-                least = math.lcm(sharing.flat_grain, kernel.kernel.width)
+                is_small = kernel.kernel.is_unbounded and launch.invocations < sharing.worth_sharing
+                least = math.lcm(1 if is_small else sharing.flat_grain, kernel.kernel.width)
                 grain = -(-grain // least) * least
             self.grain = grain
 

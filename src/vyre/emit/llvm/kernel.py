@@ -50,7 +50,8 @@ class Kernel(msgspec.Struct, frozen=True):
 
     Invocations are taken from where a vector starts. The block is 64-bit words: the address of the stop word, the grid,
     and for each of ``buffers`` its address and length. ``captures`` are those of the buffers that the launch has to
-    provide.
+    provide. ``is_unbounded`` says that loops may let an invocation do
+    any amount of work.
     """
 
     text: str
@@ -59,6 +60,7 @@ class Kernel(msgspec.Struct, frozen=True):
     is_flat: bool
     width: int
     scratch_bytes: int
+    is_unbounded: bool
     notes: dict[str, int]
 
 
@@ -142,7 +144,8 @@ class _Shell:
         names = tuple(decl.name for decl in self.program.buffers if decl.role is not Role.SHARED)
         head = [m.ZEROS_DEFINITION, 'attributes #0 = { nounwind "no-trapping-math"="false" }']
         text = "\n".join(head) + "\n" + code.module.text(["\n".join(lines)])
-        return Kernel(text, names, self.captures, self.flat, self.width or 1, body.scratch, body.notes)
+        is_unbounded = _is_unbounded(self.program)
+        return Kernel(text, names, self.captures, self.flat, self.width or 1, body.scratch, is_unbounded, body.notes)
 
     def _place_buffers(self) -> None:
         body, code = self.body, self.code
@@ -436,6 +439,15 @@ def _ignored(program: Program) -> set[str]:
     used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
     declared = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
     return declared - used - {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+
+
+def _is_unbounded(program: Program) -> bool:
+    """Whether there is a loop whose number of iterations is not a compile-time constant."""
+    return any(
+        isinstance(s, n.While)
+        or (isinstance(s, n.Loop) and not all(isinstance(bound, n.Literal) for bound in (s.start, s.stop)))
+        for s in walk.statements(program.entry)
+    )
 
 
 def _slot_bytes(slot: Slot, width: int) -> int:

@@ -1,0 +1,463 @@
+"""Breadth-first search: levels, parents, reachability and one-hop traversal.
+
+One persistent kernel runs the whole search and chooses how to make each level from the size of the frontier:
+
+* alone: while the frontier has few edges, one invocation follows a queue, level after level, without a barrier;
+* push: every edge out of the frontier is looked at, and marks its target with the new level;
+* pull: every node that has not been reached looks for a neighbour in the frontier, and stops at the first; chosen when
+  the frontier has a good part of the remaining edges, if the edges into each node are at hand.
+
+The frontier and the reached nodes are bitsets, which stay in the first-level cache for graphs of up to some 100,000
+nodes. Between two barriers an array is either read or written: pushes read the bitsets and write levels (all writers
+the same value), and then the levels are gathered into bitsets again.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import vyre
+from vyre import u32
+from vyre.driver.backend import Backend
+from vyre.errors import BadInputs
+from vyre.ir.binding import Array
+from vyre.lang.kernel import Kernel
+from vyre.lib.graph.csr import ALL_KINDS, NO_NODE, Graph, require_graph, require_nodes
+from vyre.lib.workspace import ArrayLike, Operand, Workspace, require_count
+from vyre.semantics.types import DType
+
+NOT_REACHED: Final = 0xFFFFFFFF
+LANES: Final = 32
+# A search goes alone while the frontier has fewer edges than this, or than one for so many nodes.
+_FEW_EDGES: Final = 2048
+_NODES_FOR_EACH_EDGE_ALONE: Final = 128
+# Pull when the frontier has more than this part of the edges that are left, push again when it has fewer nodes than
+# that part of all.
+_PULL: Final = 14
+_PUSH: Final = 24
+
+
+@vyre.function
+def is_in(bits, node):
+    """Whether a node is in a bitset."""
+    return bits[node >> 5] >> (node & 31) & 1 != 0
+
+
+@vyre.function
+def add_counts(counts, turn, size, work):
+    """Add a workgroup's part of a frontier's nodes and edges, and clear the place of the frontier after it."""
+    if vyre.lid() == 0:
+        vyre.atomic_add(counts, 2 * (turn % 3), size)
+        vyre.atomic_add(counts, 2 * (turn % 3) + 1, work)
+    if vyre.gid() == 0:
+        vyre.atomic_store(counts, 2 * ((turn + 1) % 3), 0)
+        vyre.atomic_store(counts, 2 * ((turn + 1) % 3) + 1, 0)
+
+
+@vyre.function
+def search_alone(offsets, targets, kinds, allow, level, queue, state, depth, size, work, few, most, masked):
+    """Follow the queue until the frontier has many edges or is empty, and leave its depth in ``state``."""
+    first, end, at, edges = u32(0), size, depth, work
+    while first != end and edges < few and at < most:
+        last = end
+        at += 1
+        edges = 0
+        while first < last:
+            node = queue[first]
+            edge, stop = offsets[node], offsets[node + 1]
+            while edge < stop:
+                target = targets[edge]
+                if level[target] == NOT_REACHED and (not masked or kinds[edge] & allow != 0):
+                    level[target] = at
+                    queue[end] = target
+                    end += 1
+                    edges += offsets[target + 1] - offsets[target]
+                edge += 1
+            first += 1
+    state[0] = at
+
+
+@vyre.function
+def push_level(offsets, targets, kinds, allow, level, frontier, reached, turn, depth, masked):
+    """Mark the targets of the frontier's edges that have not been reached before."""
+    word = vyre.wg()
+    while word < len(reached):
+        bits = frontier[turn % 2 * len(reached) + word]
+        while bits != 0:
+            node = word * LANES + vyre.ctz(bits)
+            bits = bits & (bits - 1)
+            edge, stop = offsets[node] + vyre.lid(), offsets[node + 1]
+            while edge < stop:
+                target = targets[edge]
+                if not is_in(reached, target) and (not masked or kinds[edge] & allow != 0):
+                    level[target] = depth + 1
+                edge += LANES
+        word += vyre.num_workgroups()
+
+
+@vyre.function
+def gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn, depth):
+    """Make bitsets of the nodes of a level and of all nodes reached.
+
+    Where nodes pull, those that no edge leads to count as reached, so that they are not looked at again.
+    """
+    size, work = u32(0), u32(0)
+    word = vyre.wg()
+    while word < len(reached):
+        node = word * LANES + vyre.lid()
+        mine = level[node] if node < len(level) else u32(NOT_REACHED)
+        found = vyre.subgroup_ballot(mine == depth)
+        has_no_source = can_pull and node < len(level) and in_offsets[node] == in_offsets[node + 1]
+        all_found = vyre.subgroup_ballot(mine != NOT_REACHED or has_no_source)
+        if found != 0:
+            size += vyre.popcount(found)
+            if mine == depth:
+                work += offsets[node + 1] - offsets[node]
+        if vyre.lid() == 0:
+            frontier[turn % 2 * len(reached) + word] = found
+            reached[word] = all_found
+        word += vyre.num_workgroups()
+    add_counts(counts, turn, size, vyre.subgroup_reduce("add", work))
+
+
+@vyre.function
+def pull_level(offsets, sources, kinds, allow, level, frontier, reached, counts, turn, depth, masked):
+    """Reach the nodes that have an edge from the frontier; ``offsets`` and ``sources`` are the edges into each node."""
+    size, work = u32(0), u32(0)
+    words = len(reached)
+    word = vyre.wg()
+    while word < words:
+        known = reached[word]
+        found = u32(0)
+        if known != 0xFFFFFFFF:
+            node = word * LANES + vyre.lid()
+            hit = False
+            if node < len(level) and known >> vyre.lid() & 1 == 0:
+                edge, stop = offsets[node], offsets[node + 1]
+                while edge < stop:
+                    source = sources[edge]
+                    in_frontier = frontier[turn % 2 * words + (source >> 5)] >> (source & 31) & 1 != 0
+                    if in_frontier and (not masked or kinds[edge] & allow != 0):
+                        hit = True
+                        break
+                    edge += 1
+                if hit:
+                    level[node] = depth + 1
+                    work += stop - offsets[node]
+            found = vyre.subgroup_ballot(hit)
+            size += vyre.popcount(found)
+            if vyre.lid() == 0:
+                reached[word] = known | found
+        if vyre.lid() == 0:
+            frontier[(turn + 1) % 2 * words + word] = found
+        word += vyre.num_workgroups()
+    add_counts(counts, turn + 1, size, vyre.subgroup_reduce("add", work))
+
+
+@vyre.function
+def collect_queue(frontier, words, queue, state, turn):
+    """Write the nodes of the frontier into the queue, in any order."""
+    word = vyre.wg()
+    while word < words:
+        bits = frontier[turn % 2 * words + word]
+        if bits != 0:
+            place = u32(0)
+            if vyre.lid() == 0:
+                place = vyre.atomic_add(state, 1, vyre.popcount(bits))
+            place = vyre.subgroup_reduce("add", place)
+            if bits >> vyre.lid() & 1 != 0:
+                queue[place + vyre.popcount(bits & ((1 << vyre.lid()) - 1))] = word * LANES + vyre.lid()
+        word += vyre.num_workgroups()
+
+
+@cache
+def search_kernel(masked: bool) -> Kernel:
+    """The kernel of searches over all edges, or, ``masked``, over those that share a kind with a mask."""
+
+    @vyre.kernel(workgroup=LANES, subgroup=LANES)
+    def search(
+        offsets: vyre.In[u32],
+        targets: vyre.In[u32],
+        kinds: vyre.In[u32],
+        in_offsets: vyre.In[u32],
+        in_sources: vyre.In[u32],
+        in_kinds: vyre.In[u32],
+        allow: u32,
+        few: u32,
+        most: u32,
+        can_pull: bool,
+        level: vyre.InOut[u32],
+        frontier: vyre.InOut[u32],
+        reached: vyre.InOut[u32],
+        queue: vyre.InOut[u32],
+        state: vyre.InOut[u32],
+        counts: vyre.InOut[u32],
+    ) -> None:
+        """Give each node the length of the shortest path from a node of level 0, up to level ``most``."""
+        turn, depth = 0, 0
+        gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn, depth)
+        vyre.grid_sync()
+        size, work = counts[0], counts[1]
+        left = len(targets) - vyre.min(work, len(targets))
+        pulls = False
+        while size != 0 and depth < most:
+            vyre.grid_sync()
+            pulls = can_pull and (size > len(level) // _PUSH if pulls else work > left // _PULL)
+            if pulls:
+                pull_level(
+                    in_offsets, in_sources, in_kinds, allow, level, frontier, reached, counts, turn, depth, masked
+                )
+                depth += 1
+            else:
+                if work < few:
+                    if vyre.gid() == 0:
+                        state[1] = 0
+                    vyre.grid_sync()
+                    collect_queue(frontier, len(reached), queue, state, turn)
+                    vyre.grid_sync()
+                    if vyre.gid() == 0:
+                        search_alone(
+                            offsets, targets, kinds, allow, level, queue, state, depth, size, work, few, most, masked
+                        )
+                    vyre.grid_sync()
+                    depth = state[0]
+                else:
+                    push_level(offsets, targets, kinds, allow, level, frontier, reached, turn, depth, masked)
+                    vyre.grid_sync()
+                    depth += 1
+                gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn + 1, depth)
+            turn += 1
+            vyre.grid_sync()
+            size, work = counts[2 * (turn % 3)], counts[2 * (turn % 3) + 1]
+            left -= vyre.min(work, left)
+
+    made: Kernel = search
+    return made
+
+
+@vyre.kernel
+def set_levels(seeds: vyre.In[u32], level: vyre.InOut[u32]) -> None:
+    """Give the seeds level 0; all others must be ``NOT_REACHED``."""
+    i = vyre.gid()
+    if i < len(seeds):
+        level[seeds[i]] = 0
+
+
+@vyre.kernel
+def fill(array: vyre.Out[u32], value: u32) -> None:
+    i = vyre.gid()
+    if i < len(array):
+        array[i] = value
+
+
+@vyre.kernel
+def find_reached(level: vyre.In[u32], reached: vyre.Out[vyre.bool_]) -> None:
+    i = vyre.gid()
+    if i < len(reached):
+        reached[i] = level[i] != NOT_REACHED
+
+
+def search_levels(
+    workspace: Workspace, graph: Graph, seeds: Array, level: Operand, allow_mask: int = ALL_KINDS, hops: int = NO_NODE
+) -> None:
+    """Fill ``level`` with the distance of every node from the nearest seed, over allowed edges, up to so many hops."""
+    nodes = graph.num_nodes
+    fill.on(workspace.backend)[nodes](level, NOT_REACHED)
+    if not nodes or not seeds.size:
+        return
+    set_levels.on(workspace.backend)[len(seeds)](workspace.upload(seeds), level)
+    if not graph.num_edges or not allow_mask or not hops:
+        return
+    masked = graph.kinds is not None
+    reverse = graph.transpose() if graph.has_transpose or graph.is_symmetric else None
+    words = -(-nodes // LANES)
+    none = workspace.zeros(1, u32)
+    backward = reverse or graph
+    launch = search_kernel(masked).on(workspace.backend).grid(workspace.workgroups(words, 1))
+    launch(
+        graph.operand(workspace, "offsets"),
+        graph.operand(workspace, "targets"),
+        graph.operand(workspace, "kinds") if masked else none,
+        backward.operand(workspace, "offsets"),
+        backward.operand(workspace, "targets"),
+        backward.operand(workspace, "kinds") if masked else none,
+        allow_mask,
+        max(_FEW_EDGES, nodes // _NODES_FOR_EACH_EDGE_ALONE),
+        hops,
+        reverse is not None,
+        level,
+        workspace.empty(2 * words, u32),
+        workspace.empty(words, u32),
+        workspace.empty(nodes, u32),
+        workspace.zeros(2, u32),
+        workspace.zeros(6, u32),
+    )
+
+
+def bfs(
+    g: Graph,
+    source: ArrayLike,
+    *,
+    parents: bool = False,
+    backend: str | Backend | None = None,
+    out: ArrayLike = None,
+) -> Any:
+    """The level of every node: the number of edges on a shortest path from ``source``, a node or several.
+
+    Levels are u32, and 0xFFFFFFFF for nodes that are not reached. With ``parents`` it returns (levels, parents): the
+    smallest node before each on a shortest path, the node itself for sources, 0xFFFFFFFF for nodes not reached.
+    O(N + E), in one launch. Pulls, which make it faster on graphs of low diameter, need the edges into each node: they
+    are used if the graph is symmetric, or ``g.transpose()`` has been called.
+
+    >>> g = Graph.from_edges([0, 1, 0], [1, 2, 3], num_nodes=5)
+    >>> bfs(g, 0)
+    array([         0,          1,          2,          1, 4294967295], dtype=uint32)
+    """
+    graph = require_graph(g)
+    seeds = require_nodes(source, graph.num_nodes, "source")
+    workspace = Workspace(backend, out)
+    level = workspace.output(graph.num_nodes, u32, out)
+    search_levels(workspace, graph, seeds, level)
+    if not parents:
+        return workspace.deliver(level)
+    parent = workspace.output(graph.num_nodes, u32)
+    find_parents(workspace, graph, level, parent)
+    return workspace.deliver(level), workspace.deliver(parent)
+
+
+def reach(
+    g: Graph,
+    seeds: ArrayLike,
+    *,
+    allow_mask: int = ALL_KINDS,
+    max_hops: int | None = None,
+    backend: str | Backend | None = None,
+    out: ArrayLike = None,
+) -> Any:
+    """Whether each node can be reached from the seeds (one node, or several; they reach themselves), as bools.
+
+    An edge counts if its kind and ``allow_mask`` share a bit; edges of a graph without kinds have all of them.
+    ``max_hops`` limits the length of paths. O(N + E), in one launch.
+
+    >>> reach(Graph.from_edges([0, 1, 3], [1, 2, 0], num_nodes=4), [1])
+    array([False,  True,  True, False])
+    """
+    graph = require_graph(g)
+    sources = require_nodes(seeds, graph.num_nodes, "seeds")
+    allow = require_count(allow_mask, "allow_mask")
+    hops = NO_NODE if max_hops is None else require_count(max_hops, "max_hops")
+    workspace = Workspace(backend, out)
+    reached = workspace.output(graph.num_nodes, DType.BOOL, out)
+    level = workspace.empty(graph.num_nodes, u32)
+    search_levels(workspace, graph, sources, level, allow, hops)
+    find_reached.on(workspace.backend)[graph.num_nodes](level, reached)
+    return workspace.deliver(reached)
+
+
+def traverse(
+    g: Graph,
+    nodes: ArrayLike,
+    *,
+    direction: str = "forward",
+    allow_mask: int = ALL_KINDS,
+    backend: str | Backend | None = None,
+    out: ArrayLike = None,
+) -> Any:
+    """Which nodes one edge leads to from any of ``nodes``, as bools; one of ``nodes`` itself only if an edge does.
+
+    ``direction`` is "forward", "backward" (to the nodes that have an edge to one of ``nodes``) or "both". Edges are
+    chosen by ``allow_mask`` as in ``reach``. O(N + edges of the nodes), and the transpose for "backward" and "both".
+
+    >>> traverse(Graph.from_edges([0, 1, 3], [1, 2, 0], num_nodes=4), [0, 1])
+    array([False,  True,  True, False])
+    """
+    graph = require_graph(g)
+    if direction not in ("forward", "backward", "both"):
+        raise BadInputs(f"'direction' is {direction!r:.60}.", "pass 'forward', 'backward' or 'both'.")
+    sources = require_nodes(nodes, graph.num_nodes, "nodes")
+    allow = require_count(allow_mask, "allow_mask")
+    workspace = Workspace(backend, out)
+    found = workspace.output(graph.num_nodes, DType.BOOL, out)
+    clear_marks.on(workspace.backend)[graph.num_nodes](found)
+    if sources.size and graph.num_edges and allow:
+        listed = workspace.upload(sources)
+        for used, wanted in ((graph, "forward"), (None, "backward")):
+            if direction in (wanted, "both"):
+                _mark_targets(workspace, used or graph.transpose(), listed, allow, found)
+    return workspace.deliver(found)
+
+
+@vyre.kernel
+def clear_marks(found: vyre.Out[vyre.bool_]) -> None:
+    i = vyre.gid()
+    if i < len(found):
+        found[i] = False
+
+
+@vyre.kernel(workgroup=LANES)
+def mark_targets(
+    nodes: vyre.In[u32],
+    offsets: vyre.In[u32],
+    targets: vyre.In[u32],
+    kinds: vyre.In[u32],
+    masked: bool,
+    allow: u32,
+    found: vyre.InOut[vyre.bool_],
+) -> None:
+    """Mark the targets of the allowed edges of some nodes, a workgroup for each node."""
+    i = vyre.wg()
+    while i < len(nodes):
+        edge, stop = offsets[nodes[i]] + vyre.lid(), offsets[nodes[i] + 1]
+        while edge < stop:
+            if not masked or kinds[edge] & allow != 0:
+                found[targets[edge]] = True
+            edge += LANES
+        i += vyre.num_workgroups()
+
+
+def _mark_targets(workspace: Workspace, graph: Graph, nodes: Operand, allow: int, found: Operand) -> None:
+    masked = graph.kinds is not None
+    mark_targets.on(workspace.backend).grid(workspace.workgroups(len(nodes), 1))(
+        nodes,
+        graph.operand(workspace, "offsets"),
+        graph.operand(workspace, "targets"),
+        graph.operand(workspace, "kinds") if masked else workspace.zeros(1, u32),
+        masked,
+        allow,
+        found,
+    )
+
+
+@vyre.kernel(workgroup=LANES)
+def keep_smallest(offsets: vyre.In[u32], targets: vyre.In[u32], level: vyre.In[u32], parent: vyre.InOut[u32]) -> None:
+    """Give each node the smallest node of the level before that has an edge to it, a workgroup for each source."""
+    node = vyre.wg()
+    while node < len(level):
+        depth = level[node]
+        if depth != NOT_REACHED:
+            edge, stop = offsets[node] + vyre.lid(), offsets[node + 1]
+            while edge < stop:
+                if level[targets[edge]] == depth + 1:
+                    vyre.atomic_min(parent, targets[edge], node)
+                edge += LANES
+        node += vyre.num_workgroups()
+
+
+@vyre.kernel
+def start_parents(level: vyre.In[u32], parent: vyre.Out[u32]) -> None:
+    """Make the nodes of level 0 their own parents."""
+    i = vyre.gid()
+    if i < len(parent):
+        parent[i] = i if level[i] == 0 else u32(NO_NODE)
+
+
+def find_parents(workspace: Workspace, graph: Graph, level: Operand, parent: Operand) -> None:
+    """Fill ``parent`` for levels that a search over all edges has found."""
+    nodes = graph.num_nodes
+    if not nodes:
+        return
+    start_parents.on(workspace.backend)[nodes](level, parent)
+    keep_smallest.on(workspace.backend).grid(workspace.workgroups(nodes, 1))(
+        graph.operand(workspace, "offsets"), graph.operand(workspace, "targets"), level, parent
+    )
