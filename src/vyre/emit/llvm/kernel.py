@@ -445,7 +445,7 @@ def _is_unbounded(program: Program) -> bool:
     """Whether there is a loop whose number of iterations is not a compile-time constant."""
     return any(
         isinstance(s, n.While)
-        or (isinstance(s, n.Loop) and not all(isinstance(bound, n.Literal) for bound in (s.start, s.stop)))
+        or (isinstance(s, n.Loop) and not all(isinstance(bound, n.Lit) for bound in (s.start, s.stop)))
         for s in walk.statements(program.entry)
     )
 
