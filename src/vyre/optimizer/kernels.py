@@ -35,6 +35,8 @@ SLOT: Final = 1 << 31
 ALONE: Final = 1 << 31
 MOST_SWEEPS: Final = 4
 MOST_STEPS: Final = 6
+# The generator of the region around all of ``live``, by which dispatchers know it.
+LIVE: Final = "vyre.optimizer.live"
 PACKED_NOWHERE: Final = (1 << 30) - 1
 
 _RECORDS: Final = """
@@ -701,4 +703,6 @@ def kernels(floats: tuple[DType, ...] = FLOATS) -> Kernels:
         return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)
 
     simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
-    return Kernels(*map(in_records, (parse(_NEED), simplify, parse(_LIVE), parse(_PLACE), parse(_PACK))))
+    live = parse(_LIVE)
+    live = live.with_entry((n.Region(LIVE, None, live.entry),))
+    return Kernels(*map(in_records, (parse(_NEED), simplify, live, parse(_PLACE), parse(_PACK))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,92 @@ from vyre.optimizer.rules import BY_OPERATION, GROUPS, TABLE
 from vyre.optimizer.switches import EVERYTHING, Optimization
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
+
+# What LiveRows.find says of a row that is needed: whether its statement may run.
+RUNS: Final = 1
+PASSED_OVER: Final = 2
+
+
+class LiveRows:
+    """The rows that effects need, found in plain Python: what the program ``live`` marks.
+
+    Columns are an arena's, with room for a literal behind each row, as the programs before ``live`` left them.
+    """
+
+    def __init__(
+        self,
+        head: list[int],
+        a0: list[int],
+        a1: list[int],
+        a2: list[int],
+        canon: list[int],
+        scope: list[int],
+        d0: list[int],
+        d1: list[int],
+        scope_parent: list[int],
+        scope_control: list[int],
+        scope_arm: list[int],
+    ) -> None:
+        self.head, self.a0, self.a1, self.a2, self.canon = head, a0, a1, a2, canon
+        self.scope, self.d0, self.d1 = scope, d0, d1
+        self.parent, self.controls, self.arms = scope_parent, scope_control, scope_arm
+        self.live = [0] * len(head)
+
+    def find(self, rows: int, *, keeps_all: bool) -> list[int]:
+        """0, RUNS or PASSED_OVER for every row; ``keeps_all`` keeps statements that nothing needs."""
+        pending: list[int] = []
+        for row in range(rows):
+            word = self.head[row]
+            kind = kind_of(word)
+            flagged = kind > Kind.EFFECT and (operation_of(word) == STICKY or keeps_all)
+            if (kind == Kind.EFFECT or flagged) and self._runs(self.scope[row]):
+                self.live[row] = RUNS
+                pending.append(row)
+        while pending:
+            row = pending.pop()
+            for needed in self._needs(row):
+                if needed != NONE and not self.live[needed]:
+                    is_statement = kind_of(self.head[needed]) >= Kind.EFFECT
+                    self.live[needed] = PASSED_OVER if is_statement and not self._runs(self.scope[needed]) else RUNS
+                    pending.append(needed)
+        return self.live
+
+    def uses(self, row: int) -> list[int]:
+        """The values that a row computes with or does something with."""
+        kind = kind_of(self.head[row])
+        if kind in USES_NOTHING:
+            return []
+        if kind == Kind.LOAD:
+            return [self._resolve(self.a0[row])]
+        return [self._resolve(x) for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
+
+    def _needs(self, row: int) -> list[int]:
+        if self.live[row] == PASSED_OVER:
+            # A statement that never runs is passed over on the way to other jumps of its loop.
+            return [self.d1[row]] if kind_of(self.head[row]) == Kind.JUMP else []
+        return [*self.uses(row), self.d0[row], self.d1[row]]
+
+    def _resolve(self, row: int) -> int:
+        return row if row == NONE else self.canon[row]
+
+    def _literal(self, row: int) -> int | None:
+        row = self._resolve(row)
+        return self.a0[row] if row != NONE and kind_of(self.head[row]) == Kind.LITERAL else None
+
+    def _runs(self, scope: int) -> bool:
+        while True:
+            control, arm = self.controls[scope], self.arms[scope]
+            if arm in (Arm.IF_TRUE, Arm.IF_FALSE):
+                known = self._literal(self.a0[control])
+                if known is not None and bool(known) != (arm == Arm.IF_TRUE):
+                    return False
+            elif arm == Arm.IN_RANGE:
+                start, stop = self._literal(self.a0[control]), self._literal(self.a1[control])
+                if start is not None and stop is not None and start >= stop:
+                    return False
+            if scope == 0:
+                return True
+            scope = self.parent[scope]
 
 
 def analyse(arena: Arena, switches: Optimization = EVERYTHING) -> Findings:
@@ -80,8 +167,11 @@ class _Oracle:
                     if back in (NONE, row) or self._same(back, init):
                         self.settled.add(row)
                         self.changed = True
-        self._find_live()
-        self.live = [int(state == 1) for state in self.live]
+        self.rows = LiveRows(
+            self.head, self.a0, self.a1, self.a2, self.canon, self.scope, self.d0, self.d1, self.parent, self.controls,
+            self.arms,
+        )  # fmt: skip
+        self.live = [int(state == RUNS) for state in self.rows.find(self.arena.rows, keeps_all="dead" in self.off)]
         self._find_places(order)
         found = (self.canon, self.head, self.a0, self.a1, self.a2, self.live, self.place, self.uses)
         canon, word, a0, a1, a2, live, place, uses = (np.array(column, np.uint32) for column in found)
@@ -283,56 +373,9 @@ class _Oracle:
         self._become_literal(row, to_bits(result, target))
         return True
 
-    def _literal(self, row: int) -> int | None:
-        row = self._resolve(row)
-        return self.a0[row] if row != NONE and kind_of(self.head[row]) == Kind.LITERAL else None
-
-    def _runs(self, scope: int) -> bool:
-        while True:
-            control, arm = self.controls[scope], self.arms[scope]
-            if arm in (Arm.IF_TRUE, Arm.IF_FALSE):
-                known = self._literal(self.a0[control])
-                if known is not None and bool(known) != (arm == Arm.IF_TRUE):
-                    return False
-            elif arm == Arm.IN_RANGE:
-                start, stop = self._literal(self.a0[control]), self._literal(self.a1[control])
-                if start is not None and stop is not None and start >= stop:
-                    return False
-            if scope == 0:
-                return True
-            scope = self.parent[scope]
-
-    def _find_live(self) -> None:
-        pending: list[int] = []
-        for row in range(self.arena.rows):
-            word = self.head[row]
-            kind = kind_of(word)
-            flagged = kind > Kind.EFFECT and (operation_of(word) == STICKY or "dead" in self.off)
-            if (kind == Kind.EFFECT or flagged) and self._runs(self.scope[row]):
-                self.live[row] = 1
-                pending.append(row)
-        while pending:
-            row = pending.pop()
-            for needed in self._needs(row):
-                if needed != NONE and not self.live[needed]:
-                    is_statement = kind_of(self.head[needed]) >= Kind.EFFECT
-                    self.live[needed] = 2 if is_statement and not self._runs(self.scope[needed]) else 1
-                    pending.append(needed)
-
     def _uses(self, row: int) -> list[int]:
         """The values that a row computes with or does something with."""
-        kind = kind_of(self.head[row])
-        if kind in USES_NOTHING:
-            return []
-        if kind == Kind.LOAD:
-            return [self._resolve(self.a0[row])]
-        return [self._resolve(x) for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
-
-    def _needs(self, row: int) -> list[int]:
-        if self.live[row] == 2:
-            # A statement that never runs is passed over on the way to other jumps of its loop.
-            return [self.d1[row]] if kind_of(self.head[row]) == Kind.JUMP else []
-        return [*self._uses(row), self.d0[row], self.d1[row]]
+        return self.rows.uses(row)
 
     def _meet(self, a: int, b: int) -> int:
         if a == NONE:
