@@ -7,9 +7,10 @@ there, and device arrays elsewhere, so that data is copied to the device once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from vyre.driver.backend import Backend
 from vyre.driver.resident import ResidentBuffer
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
+from vyre.ir.program import Program
 from vyre.lang.arrays import DeviceArray, Memory, shared_array, type_of
 from vyre.lang.backends import shared_backend
+from vyre.lang.kernel import Kernel
 from vyre.semantics.types import DType
 
 # What a kernel takes for an array, and what callers pass and get.
@@ -30,6 +33,37 @@ MAX_ELEMENTS: Final = (1 << 32) - 1
 # most so many on a device that does not tell how many it runs at a time.
 _WORKGROUPS_PER_THREAD: Final = 8
 _WORKGROUPS_ELSEWHERE: Final = 64
+
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class LibraryFunction(Generic[Given, Result]):
+    """A function of the library that shows the program it runs: ``graph.bfs.program``."""
+
+    def __init__(self, function: Callable[Given, Result], kernel: Callable[[], Kernel]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self._kernel = kernel
+
+    def __call__(self, *arguments: Given.args, **named: Given.kwargs) -> Result:
+        return self._function(*arguments, **named)
+
+    @property
+    def program(self) -> Program:
+        """The program of its main kernel."""
+        return self._kernel().program
+
+    def __repr__(self) -> str:
+        return f"<vyre.lib function {self._function.__name__}>"
+
+
+def shows_program(
+    kernel: Callable[[], Kernel],
+) -> Callable[[Callable[Given, Result]], LibraryFunction[Given, Result]]:
+    """Make a function show the program of its main kernel, which is translated when it is first asked for."""
+    return lambda function: LibraryFunction(function, kernel)
 
 
 class Workspace:
@@ -50,7 +84,8 @@ class Workspace:
                 )
         self.in_place = self.backend.capabilities.in_place
         self._returns_device_arrays = bool(owners)
-        self._outputs: list[tuple[Operand, Any]] = []
+        # What the call gives back: the operand, what the caller gets, and the host memory it is copied to, if any.
+        self._outputs: list[tuple[Operand, Any, Array | None]] = []
 
     def take(
         self, argument: ArrayLike, name: str, dtypes: DType | Sequence[DType], *, count: int | None = None
@@ -115,33 +150,26 @@ class Workspace:
         if out is None:
             if not self._returns_device_arrays:
                 operand = self.empty(count, dtype)
-                self._outputs.append((operand, None))
+                self._outputs.append((operand, None, None))
                 return operand
             out = self._allocated(count, dtype)
         given, length = self.describe(out, name, (dtype,))
         if length != count:
             raise BadInputs(f"'{name}' has {length:,} elements, expected {count:,}.", f"pass {count:,} {given}.")
-        if isinstance(out, ResidentBuffer):
-            operand = self._operand(_typed(out, dtype))
-        elif isinstance(out, DeviceArray):
-            if not out.is_whole:
-                raise BadInputs(f"'{name}' is a view.", "pass a whole device array.")
-            operand = self._operand(out)
-        else:
-            host = _host_array(out, name)
-            if not host.flags.writeable or not host.flags.c_contiguous:
-                raise BadInputs(f"'{name}' is read-only or not contiguous.", "pass an array of its own.")
-            operand = host if self.in_place else self._allocated(count, dtype)
-        self._outputs.append((operand, out))
-        return operand
+        return self._written(out, name, dtype, keeps_elements=False)
+
+    def update(self, argument: ArrayLike, name: str, dtype: DType) -> Operand:
+        """An argument of one axis that the call changes in place; ``deliver`` returns it."""
+        self.describe(argument, name, (dtype,))
+        return self._written(argument, name, dtype, keeps_elements=True)
 
     def deliver(self, operand: Operand) -> Any:
         """What the caller gets for an output: its own array, a NumPy array or a device array."""
-        out = next(out for known, out in self._outputs if known is operand)
+        _, out, host = next(entry for entry in self._outputs if entry[0] is operand)
         if out is None:
             return operand if self.in_place else operand.numpy()
-        if isinstance(out, np.ndarray) and not self.in_place:
-            out[...] = operand.numpy()
+        if host is not None and not self.in_place:
+            host[...] = operand.numpy()
         return out
 
     def read(self, operand: Operand) -> Array:
@@ -154,6 +182,26 @@ class Workspace:
         units = self.backend.capabilities.compute_units
         most = units * _WORKGROUPS_PER_THREAD if self.in_place and units else _WORKGROUPS_ELSEWHERE
         return max(1, min(most, -(-items // items_per_workgroup)))
+
+    def _written(self, array: ArrayLike, name: str, dtype: DType, *, keeps_elements: bool) -> Operand:
+        """An array of the caller's that the call writes; what it held is there if the call ``keeps_elements``."""
+        host: Array | None = None
+        if isinstance(array, ResidentBuffer):
+            operand = self._operand(_typed(array, dtype))
+        elif isinstance(array, DeviceArray):
+            if not array.is_whole:
+                raise BadInputs(f"'{name}' is a view.", "pass a whole device array.")
+            operand = self._operand(array)
+        else:
+            host = _host_array(array, name)
+            if not host.flags.writeable or not host.flags.c_contiguous:
+                raise BadInputs(f"'{name}' is read-only or not contiguous.", "pass an array of its own.")
+            if self.in_place:
+                operand = host
+            else:
+                operand = self._uploaded(host, dtype) if keeps_elements else self._allocated(host.size, dtype)
+        self._outputs.append((operand, array, host))
+        return operand
 
     def _allocated(self, count: int, dtype: DType) -> DeviceArray:
         return DeviceArray.whole(Memory(self.backend.allocate(count * dtype.bytes)), dtype, (count,))

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from vyre.lib.graph.closure import persistent_bfs, persistent_bfs_program
+from vyre.lib.graph.components import connected_components
 from vyre.lib.graph.csr import Graph
+from vyre.lib.graph.ordering import topological_levels
+from vyre.lib.graph.pagerank import pagerank
 from vyre.lib.graph.search import bfs, reach, traverse
 
-__all__ = ["Graph", "bfs", "reach", "traverse"]
+__all__ = [
+    "Graph",
+    "bfs",
+    "connected_components",
+    "pagerank",
+    "persistent_bfs",
+    "persistent_bfs_program",
+    "reach",
+    "topological_levels",
+    "traverse",
+]

@@ -50,7 +50,7 @@ class ClosureParameters(msgspec.Struct, frozen=True):
     @property
     def is_limited(self) -> bool:
         """Whether the limit can matter: no path has more hops than there are nodes."""
-        return self.max_iters is not None and self.max_iters < self.num_nodes
+        return self.max_iters is not None and self.max_iters < max(self.num_nodes, 1)
 
 
 @vyre.function
@@ -310,6 +310,31 @@ def closure_parameters(program: Program) -> ClosureParameters:
         int(hints["allow_mask"]),
         None if limit == "none" else int(limit),
     )
+
+
+def closure_reference(
+    offsets: Array, targets: Array, kinds: Array, frontier: Array, allow_mask: int, max_iters: int | None
+) -> tuple[Array, int, int]:
+    """The contract in plain Python: the frontier, ``changed`` and ``converged``."""
+    nodes = len(offsets) - 1
+    starts, ends, masks = offsets.tolist(), targets.tolist(), kinds.tolist()
+    limit = nodes + 1 if max_iters is None else max_iters
+    closed = frontier.copy()
+    reached = np.unpackbits(closed.view(np.uint8), bitorder="little")
+    added = np.flatnonzero(reached[:nodes]).tolist()
+    changed = hops = 0
+    while added and hops < limit:
+        hops += 1
+        sources, added = added, []
+        for node in sources:
+            for edge in range(starts[node], min(starts[node + 1], len(ends))):
+                target = ends[edge]
+                if target < nodes and masks[edge] & allow_mask and not reached[target]:
+                    reached[target] = 1
+                    added.append(target)
+        changed |= bool(added)
+    words = np.packbits(reached, bitorder="little").view(np.uint32)
+    return words, int(changed), int(not added and limit > 0)
 
 
 def cut_edge_columns(offsets: Array, columns: dict[str, Array]) -> dict[str, Array]:

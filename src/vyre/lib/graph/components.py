@@ -15,7 +15,7 @@ import vyre
 from vyre import u32
 from vyre.driver.backend import Backend
 from vyre.lib.graph.csr import NO_NODE, Graph, require_graph
-from vyre.lib.workspace import ArrayLike, Workspace
+from vyre.lib.workspace import ArrayLike, Workspace, shows_program
 
 LANES: Final = 32
 # How many edges of each node are looked at before the most common label is guessed, from a sample of nodes.
@@ -168,6 +168,7 @@ def join_components(
         pass_number += 1
 
 
+@shows_program(lambda: join_components)
 def connected_components(g: Graph, *, backend: str | Backend | None = None, out: ArrayLike = None) -> Any:
     """The connected components, whatever the direction of edges: for each node, the smallest node of its component.
 

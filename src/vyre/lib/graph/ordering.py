@@ -1,9 +1,12 @@
-"""Topological levels: the longest path to each node of a graph without cycles.
+"""Topological levels, and the queue of nodes by which a kernel takes a graph apart.
 
-One persistent kernel takes the graph apart level after level (Kahn): a node whose last incoming edge has been removed
-belongs to the next level. Nodes enter one queue as they get their level, so a level is a range of the queue, and every
-node and edge is looked at once. As in a search, one invocation goes alone, without barriers, while a level has few
-edges. The order of nodes within a level of the queue depends on the schedule, the levels do not.
+``follow_queue`` visits the edges of the nodes in a queue, level after level: what the visits append is the next level.
+While a level has few edges, one invocation follows the queue alone, without barriers; otherwise the workgroups share
+the level, the lanes of a subgroup share the edges of a large node, and a small node has a lane of its own. The order of
+nodes within a level of the queue depends on the schedule, so no result may depend on it.
+
+Topological levels are found by removing edges (Kahn): a node whose last incoming edge is removed belongs to the next
+level. Every node enters the queue once, and every edge is visited once.
 """
 
 from __future__ import annotations
@@ -17,15 +20,143 @@ from vyre import u32
 from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.lib.graph.csr import NO_NODE, Graph, require_graph
-from vyre.lib.graph.search import LANES, add_counts
+from vyre.lib.graph.search import LANES
 from vyre.lib.workspace import ArrayLike, Operand, Workspace
 from vyre.words import counted
 
-# One invocation goes alone while a level has fewer edges than this, or than one for so many nodes.
-FEW_EDGES: Final = 2048
-NODES_FOR_EACH_EDGE_ALONE: Final = 128
-# A node with so many edges is given to all lanes of a subgroup, and one with fewer to one lane.
-MANY_EDGES: Final = 64
+# One invocation follows the queue while a level has fewer edges than this, or than one for so many nodes.
+_FEW_EDGES: Final = 4096
+_NODES_FOR_EACH_EDGE_ALONE: Final = 64
+# A node with so many edges is given to all lanes of a subgroup.
+MANY_EDGES: Final = LANES
+
+# The state of a queue: how many nodes have been appended, how many edges they have, how many of these nodes and edges
+# come before the level that is next, and the number of levels. Counts wrap: only their differences are used.
+TAIL, EDGES, HEAD, EDGES_BEFORE, LEVELS = range(5)
+STATE_SIZE: Final = 5
+
+
+@vyre.function
+def walk_rows(visit, context, offsets, targets, node, is_used, value):
+    """Visit the edges of one node for each lane that is used; return the sum of what the visits return to each lane."""
+    edge, stop, total = u32(0), u32(0), u32(0)
+    if is_used:
+        edge, stop = offsets[node], offsets[node + 1]
+    many = vyre.subgroup_ballot(stop - edge >= MANY_EDGES)
+    first, last = edge, stop
+    if stop - edge < MANY_EDGES:
+        while edge < stop:
+            total += visit(context, node, value, targets[edge])
+            edge += 1
+    while many != 0:
+        owner = vyre.ctz(many)
+        many = many & (many - 1)
+        its_node, its_value = vyre.subgroup_shuffle(node, owner), vyre.subgroup_shuffle(value, owner)
+        edge, stop = vyre.subgroup_shuffle(first, owner) + vyre.lid(), vyre.subgroup_shuffle(last, owner)
+        part = u32(0)
+        while edge < stop:
+            part += visit(context, its_node, its_value, targets[edge])
+            edge += LANES
+        part = vyre.subgroup_reduce("add", part)
+        if vyre.lid() == owner:
+            total = part
+    return total
+
+
+@vyre.function
+def walk_row(visit, context, offsets, targets, node, is_used, value):
+    """Visit the edges of a node, if it is used, by one invocation; return the sum of what the visits return."""
+    total = u32(0)
+    if is_used:
+        edge, stop = offsets[node], offsets[node + 1]
+        while edge < stop:
+            total += visit(context, node, value, targets[edge])
+            edge += 1
+    return total
+
+
+@vyre.function
+def add_to(array, i, amount, alone):
+    """Add to an element and return what it was. An invocation that is alone needs no atomics."""
+    if alone:
+        before = array[i]
+        array[i] = before + amount
+        return before
+    return vyre.atomic_add(array, i, amount)
+
+
+@vyre.function
+def append(queue, state, node, alone):
+    """Append a node to the queue, a ring whose length is a power of two."""
+    queue[add_to(state, TAIL, 1, alone) & (len(queue) - 1)] = node
+
+
+@vyre.function
+def follow_together(expand, context, queue, state, first, end, level):
+    """Expand the nodes of a level. Few nodes are spread over all workgroups, and many are taken 32 at a time."""
+    size, edges = end - first, u32(0)
+    width = vyre.min((size - 1) // vyre.num_workgroups() + 1, LANES)
+    start = vyre.wg() * width
+    while start < size:
+        is_used = vyre.lid() < width and start + vyre.lid() < size
+        node = queue[(first + start + vyre.lid()) & (len(queue) - 1)] if is_used else u32(0)
+        edges += expand(walk_rows, context, node, is_used, level, False)
+        start += vyre.num_workgroups() * width
+    edges = vyre.subgroup_reduce("add", edges)
+    if vyre.lid() == 0:
+        vyre.atomic_add(state, EDGES, edges)
+
+
+@vyre.function
+def follow_alone(expand, context, queue, state, first, end, level, edges, before, few):
+    """Expand level after level by one invocation, until one has many edges or is empty."""
+    at, stop, total, start, number = first, end, edges, before, level
+    while at != stop and total - start < few:
+        start = total
+        while at != stop:
+            total += expand(walk_row, context, queue[at & (len(queue) - 1)], True, number, True)
+            at += 1
+        stop = state[TAIL]
+        number += 1
+    state[EDGES] = total
+    state[HEAD] = at
+    state[EDGES_BEFORE] = start
+    state[LEVELS] = number
+
+
+@vyre.function
+def follow_queue(expand, context, queue, state, few):
+    """Expand the nodes of a queue level after level until it is empty.
+
+    ``expand(walk, context, node, is_used, level)`` walks the edges of a node, may append nodes, and returns the number
+    of edges of those. A level is followed by one invocation if it has fewer edges than ``few``.
+    """
+    first, end, level = state[HEAD], state[TAIL], state[LEVELS]
+    edges, before = state[EDGES], state[EDGES_BEFORE]
+    while first != end:
+        vyre.grid_sync()
+        if edges - before >= few:
+            follow_together(expand, context, queue, state, first, end, level)
+            if vyre.gid() == 0:
+                state[HEAD] = end
+                state[EDGES_BEFORE] = edges
+                state[LEVELS] = level + 1
+        elif vyre.gid() == 0:
+            follow_alone(expand, context, queue, state, first, end, level, edges, before, few)
+        vyre.grid_sync()
+        first, end, level = state[HEAD], state[TAIL], state[LEVELS]
+        edges, before = state[EDGES], state[EDGES_BEFORE]
+    vyre.grid_sync()
+
+
+def make_queue(workspace: Workspace, count: int) -> tuple[Operand, Operand]:
+    """A queue that holds at least so many nodes at a time, and its state."""
+    return workspace.empty(1 << (count - 1).bit_length(), u32), workspace.zeros(STATE_SIZE, u32)
+
+
+def few_edges(nodes: int) -> int:
+    """The number of edges below which one invocation follows a level of a graph of so many nodes."""
+    return max(_FEW_EDGES, nodes // _NODES_FOR_EACH_EDGE_ALONE)
 
 
 @vyre.function
@@ -38,103 +169,45 @@ def count_sources(targets, waiting):
 
 
 @vyre.function
-def start_levels(offsets, waiting, level, queue, counts):
+def start_levels(offsets, waiting, level, queue, state):
     """Give level 0 to the nodes that no edge leads to."""
-    work = u32(0)
-    word = vyre.wg()
-    while word * LANES < len(level):
-        node = word * LANES + vyre.lid()
-        starts = node < len(level) and waiting[node] == 0
-        found = vyre.subgroup_ballot(starts)
-        if found != 0:
-            place = u32(0)
-            if vyre.lid() == 0:
-                place = vyre.atomic_add(counts, 0, vyre.popcount(found))
-            place = vyre.subgroup_reduce("add", place)
-            if starts:
-                level[node] = 0
-                queue[place + vyre.popcount(found & ((1 << vyre.lid()) - 1))] = node
-                work += offsets[node + 1] - offsets[node]
-        word += vyre.num_workgroups()
-    add_counts(counts, 0, 0, vyre.subgroup_reduce("add", work))
+    edges = u32(0)
+    node = vyre.gid()
+    while node < len(level):
+        if waiting[node] == 0:
+            level[node] = 0
+            append(queue, state, node, False)
+            edges += offsets[node + 1] - offsets[node]
+        node += vyre.num_workgroups() * LANES
+    edges = vyre.subgroup_reduce("add", edges)
+    if vyre.lid() == 0:
+        vyre.atomic_add(state, EDGES, edges)
 
 
 @vyre.function
-def release(offsets, target, waiting, level, queue, counts, turn, end, depth):
-    """Remove an edge to a node, append the node to the queue if it was the last, and return its number of edges then."""
-    if vyre.atomic_sub(waiting, target, 1) == 1:
+def remove_edge(context, node, depth, target):
+    """Remove an edge; if no other leads to its target, give that a level, append it and return its number of edges."""
+    offsets, waiting, level, queue, state, alone = context
+    if add_to(waiting, target, 0xFFFFFFFF, alone) == 1:
         level[target] = depth
-        queue[end + vyre.atomic_add(counts, 2 * (turn % 3), 1)] = target
+        append(queue, state, target, alone)
         return offsets[target + 1] - offsets[target]
     return 0
 
 
 @vyre.function
-def order_level(offsets, targets, waiting, level, queue, counts, turn, first, size, depth):
-    """Remove the edges of a level's nodes: all lanes share the edges of large nodes, and each takes some small ones."""
-    end = first + size
-    work = u32(0)
-    # Small levels are spread over the workgroups too.
-    width = vyre.min((size - 1) // vyre.num_workgroups() + 1, LANES)
-    start = first + vyre.wg() * width
-    while start < end:
-        is_used = vyre.lid() < width and start + vyre.lid() < end
-        node = queue[start + vyre.lid()] if is_used else u32(0)
-        row, stop = offsets[node] if is_used else u32(0), offsets[node + 1] if is_used else u32(0)
-        many = vyre.subgroup_ballot(stop - row >= MANY_EDGES)
-        if stop - row < MANY_EDGES:
-            edge = row
-            while edge < stop:
-                work += release(offsets, targets[edge], waiting, level, queue, counts, turn + 1, end, depth + 1)
-                edge += 1
-        while many != 0:
-            edge = vyre.subgroup_shuffle(row, vyre.ctz(many)) + vyre.lid()
-            last = vyre.subgroup_shuffle(stop, vyre.ctz(many))
-            many = many & (many - 1)
-            while edge < last:
-                work += release(offsets, targets[edge], waiting, level, queue, counts, turn + 1, end, depth + 1)
-                edge += LANES
-        start += vyre.num_workgroups() * width
-    add_counts(counts, turn + 1, 0, vyre.subgroup_reduce("add", work))
+def remove_node(walk, context, node, is_used, depth, alone):
+    offsets, targets, waiting, level, queue, state = context
+    return walk(remove_edge, (offsets, waiting, level, queue, state, alone), offsets, targets, node, is_used, depth + 1)
 
 
 @vyre.function
-def order_alone(offsets, targets, waiting, level, queue, counts, state, turn, start, size, work, depth, few):
-    """Go on until a level has many edges or is empty; leave where it begins, its depth, and what it has."""
-    first, end, at, edges = start, start + size, depth, work
-    while first != end and edges < few:
-        last = end
-        at += 1
-        edges = 0
-        while first < last:
-            node = queue[first]
-            edge, stop = offsets[node], offsets[node + 1]
-            while edge < stop:
-                target = targets[edge]
-                left = waiting[target] - 1
-                waiting[target] = left
-                if left == 0:
-                    level[target] = at
-                    queue[end] = target
-                    end += 1
-                    edges += offsets[target + 1] - offsets[target]
-                edge += 1
-            first += 1
-    state[0] = first
-    state[1] = at
-    counts[2 * ((turn + 1) % 3)] = end - first
-    counts[2 * ((turn + 1) % 3) + 1] = edges
-    counts[2 * ((turn + 2) % 3)] = 0
-    counts[2 * ((turn + 2) % 3) + 1] = 0
-
-
-@vyre.function
-def find_first_waiting(waiting, state):
+def find_first_waiting(waiting, first_waiting):
     """Find the smallest node that has no level."""
     node = vyre.gid()
     while node < len(waiting):
         if waiting[node] != 0:
-            vyre.atomic_min(state, 2, node)
+            vyre.atomic_min(first_waiting, 0, node)
             break
         node += vyre.num_workgroups() * LANES
 
@@ -147,34 +220,17 @@ def find_levels(
     waiting: vyre.InOut[u32],
     level: vyre.InOut[u32],
     queue: vyre.InOut[u32],
-    counts: vyre.InOut[u32],
     state: vyre.InOut[u32],
+    first_waiting: vyre.InOut[u32],
 ) -> None:
-    """Give each node the length of the longest path to it; ``state`` tells how many have one, and the first without."""
+    """Give each node the length of the longest path to it, and find the first node for which there is no longest."""
     count_sources(targets, waiting)
     vyre.grid_sync()
-    start_levels(offsets, waiting, level, queue, counts)
+    start_levels(offsets, waiting, level, queue, state)
     vyre.grid_sync()
-    turn, first, depth = 0, 0, 0
-    size, work = counts[0], counts[1]
-    while size != 0:
-        vyre.grid_sync()
-        if work >= few:
-            order_level(offsets, targets, waiting, level, queue, counts, turn, first, size, depth)
-            if vyre.gid() == 0:
-                state[0] = first + size
-                state[1] = depth + 1
-        elif vyre.gid() == 0:
-            order_alone(
-                offsets, targets, waiting, level, queue, counts, state, turn, first, size, work, depth, few
-            )
-        turn += 1
-        vyre.grid_sync()
-        first, depth = state[0], state[1]
-        size, work = counts[2 * (turn % 3)], counts[2 * (turn % 3) + 1]
-    vyre.grid_sync()
-    if first != len(level):
-        find_first_waiting(waiting, state)
+    follow_queue(remove_node, (offsets, targets, waiting, level, queue, state), queue, state, few)
+    if state[TAIL] != len(level):
+        find_first_waiting(waiting, first_waiting)
 
 
 def order_nodes(workspace: Workspace, graph: Graph, level: Operand, few: int | None = None) -> tuple[int, int]:
@@ -185,20 +241,19 @@ def order_nodes(workspace: Workspace, graph: Graph, level: Operand, few: int | N
     nodes = graph.num_nodes
     if not nodes:
         return 0, NO_NODE
-    alone = max(FEW_EDGES, nodes // NODES_FOR_EACH_EDGE_ALONE) if few is None else few
-    state = workspace.upload(np.array([0, 0, NO_NODE], np.uint32))
+    queue, state = make_queue(workspace, nodes)
+    first_waiting = workspace.upload(np.array([NO_NODE], np.uint32))
     find_levels.on(workspace.backend).grid(workspace.workgroups(nodes, LANES))(
         graph.operand(workspace, "offsets"),
         graph.operand(workspace, "targets"),
-        alone,
+        few_edges(nodes) if few is None else few,
         workspace.zeros(nodes, u32),
         level,
-        workspace.empty(nodes, u32),
-        workspace.zeros(6, u32),
+        queue,
         state,
+        first_waiting,
     )
-    ordered, _, first_without = workspace.read(state).tolist()
-    return ordered, first_without
+    return int(workspace.read(state)[TAIL]), int(workspace.read(first_waiting)[0])
 
 
 def topological_levels(g: Graph, *, backend: str | Backend | None = None, out: ArrayLike = None) -> Any:

@@ -15,7 +15,7 @@ from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.lang.kernel import Kernel
 from vyre.lib.graph.csr import Graph, require_graph
-from vyre.lib.workspace import ArrayLike, Workspace, require_count
+from vyre.lib.workspace import ArrayLike, Workspace, require_count, shows_program
 from vyre.semantics.types import DType
 
 LANES: Final = 16
@@ -147,6 +147,7 @@ def pagerank_kernel(real: Any) -> Kernel:
     return made
 
 
+@shows_program(lambda: pagerank_kernel(DType.F32))
 def pagerank(
     g: Graph,
     damping: float = 0.85,

@@ -24,7 +24,7 @@ from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 from vyre.lang.kernel import Kernel
 from vyre.lib.graph.csr import ALL_KINDS, NO_NODE, Graph, require_graph, require_nodes
-from vyre.lib.workspace import ArrayLike, Operand, Workspace, require_count
+from vyre.lib.workspace import ArrayLike, Operand, Workspace, require_count, shows_program
 from vyre.semantics.types import DType
 
 NOT_REACHED: Final = 0xFFFFFFFF
@@ -295,6 +295,7 @@ def search_levels(
     )
 
 
+@shows_program(lambda: search_kernel(masked=False))
 def bfs(
     g: Graph,
     source: ArrayLike,
@@ -326,6 +327,7 @@ def bfs(
     return workspace.deliver(level), workspace.deliver(parent)
 
 
+@shows_program(lambda: search_kernel(masked=True))
 def reach(
     g: Graph,
     seeds: ArrayLike,
@@ -355,6 +357,7 @@ def reach(
     return workspace.deliver(reached)
 
 
+@shows_program(lambda: mark_targets)
 def traverse(
     g: Graph,
     nodes: ArrayLike,
