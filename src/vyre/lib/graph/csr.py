@@ -67,8 +67,8 @@ class Graph:
     ) -> Graph:
         """A graph from the two ends of its edges, in any order; duplicate edges and self loops are kept.
 
-        Without ``num_nodes`` there are as many nodes as the ends name. ``undirected`` adds the reverse of every edge.
-        The targets of each node are sorted. O(E log E).
+        Without ``num_nodes`` there are as many nodes as the ends name. ``undirected`` adds the reverse of every edge,
+        except for self loops. The targets of each node are sorted. O(E log E).
         """
         ends = [_ids(sources, "sources", MAX_NODES), _ids(targets, "targets", MAX_NODES)]
         if len(ends[0]) != len(ends[1]):
@@ -86,10 +86,16 @@ class Graph:
             "kinds": _words(kinds, "kinds", len(ends[0]), exact=True),
         }
         if undirected:
-            ends = [np.concatenate(ends), np.concatenate(ends[::-1])]
-            columns = {name: None if one is None else np.concatenate([one, one]) for name, one in columns.items()}
+            turned = ends[0] != ends[1]
+            ends = [np.concatenate([end, other[turned]]) for end, other in (ends, ends[::-1])]
+            columns = {
+                name: one if one is None else np.concatenate([one, one[turned]]) for name, one in columns.items()
+            }
         made = _compressed(ends[0], ends[1], count, columns)
-        return cls(*made, _words(tags, "tags", count, exact=True))
+        graph = cls(*made, _words(tags, "tags", count, exact=True))
+        if undirected and not any(column is not None for column in columns.values()):
+            graph.is_symmetric = True
+        return graph
 
     @classmethod
     def from_csr(
