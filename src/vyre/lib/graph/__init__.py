@@ -6,7 +6,7 @@ from vyre.lib.graph.closure import persistent_bfs, persistent_bfs_program
 from vyre.lib.graph.components import connected_components
 from vyre.lib.graph.csr import Graph
 from vyre.lib.graph.ordering import topological_levels
-from vyre.lib.graph.pagerank import pagerank
+from vyre.lib.graph.ranking import pagerank
 from vyre.lib.graph.search import bfs, reach, traverse
 
 __all__ = [

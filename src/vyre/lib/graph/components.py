@@ -18,8 +18,6 @@ from vyre.lib.graph.csr import NO_NODE, Graph, require_graph
 from vyre.lib.workspace import ArrayLike, Workspace, shows_program
 
 LANES: Final = 32
-# How many edges of each node are looked at before the most common label is guessed, from a sample of nodes.
-_FIRST_EDGES: Final = 2
 # How far a label follows its hooks before all labels have moved on.
 _STEPS: Final = 8
 # Nodes of this degree and more have their edges shared between the lanes of a workgroup.
@@ -28,20 +26,32 @@ _LARGE: Final = 32
 
 @vyre.function
 def hook(hooks, changed, turn, one, other):
-    """Hook the larger of two labels to the smaller."""
-    if one != other:
-        vyre.atomic_min(hooks, vyre.max(one, other), vyre.min(one, other))
+    """Hook the larger of two labels to the smaller, unless it is hooked to one that is smaller still."""
+    larger, smaller = vyre.max(one, other), vyre.min(one, other)
+    if one != other and vyre.atomic_load(hooks, larger) > smaller:
+        vyre.atomic_min(hooks, larger, smaller)
         changed[turn % 3] = 1
 
 
 @vyre.function
-def hook_one_edge(offsets, targets, labels, hooks, changed, turn, number):
-    """Hook by one edge of every node: its first, second, and so on."""
+def hook_nodes(offsets, targets, labels, hooks):
+    """Make every node its own label, hooked to the target of its first edge if that is smaller."""
     node = vyre.gid()
     while node < len(labels):
-        edge = offsets[node] + number
+        edge = offsets[node]
+        labels[node] = node
+        hooks[node] = vyre.min(node, targets[edge]) if edge < offsets[node + 1] else node
+        node += vyre.num_workgroups() * LANES
+
+
+@vyre.function
+def hook_second_edges(offsets, targets, labels, hooks, changed):
+    """Hook by the second edge of every node."""
+    node = vyre.gid()
+    while node < len(labels):
+        edge = offsets[node] + 1
         if edge < offsets[node + 1]:
-            hook(hooks, changed, turn, labels[node], labels[targets[edge]])
+            hook(hooks, changed, 0, labels[node], labels[targets[edge]])
         node += vyre.num_workgroups() * LANES
 
 
@@ -138,23 +148,18 @@ def join_components(
     guess: vyre.InOut[u32],
 ) -> None:
     """Give every node the smallest node of its component; flags are zero at first."""
-    node = vyre.gid()
-    while node < len(labels):
-        labels[node] = node
-        hooks[node] = node
-        node += vyre.num_workgroups() * LANES
-    turn = 0
-    for number in range(_FIRST_EDGES):
-        vyre.grid_sync()
-        hook_one_edge(offsets, targets, labels, hooks, changed, 2, number)
-        turn = compress(labels, hooks, unfinished, turn)
+    hook_nodes(offsets, targets, labels, hooks)
+    turn = compress(labels, hooks, unfinished, 0)
+    hook_second_edges(offsets, targets, labels, hooks, changed)
+    turn = compress(labels, hooks, unfinished, turn)
     if vyre.wg() == 0:
         common = most_common(labels)
         if vyre.lid() == 0:
             guess[0] = common
     vyre.grid_sync()
     common = guess[0] if is_symmetric else u32(NO_NODE)
-    pass_number = 0
+    # The second edges have set the flag of pass 0, which the first of these passes clears for the one after the next.
+    pass_number = 1
     go_on = True
     while go_on:
         vyre.grid_sync()

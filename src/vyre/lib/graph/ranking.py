@@ -1,7 +1,7 @@
 """PageRank by power iteration: every node sums what the nodes before it pass on.
 
-Sums have one order, whatever the backend and the number of threads: the edges of a node one after another, or, of a
-node with many edges, each lane's in turn and then the lanes by halves; totals over nodes by chunks of a fixed size.
+Sums have one order, whatever the backend and the number of threads: each lane of a workgroup adds every eighth edge of
+a node, and then the lanes are added by halves; totals over nodes are sums of chunks of a fixed size.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from vyre.lib.graph.csr import Graph, require_graph
 from vyre.lib.workspace import ArrayLike, Workspace, require_count, shows_program
 from vyre.semantics.types import DType
 
-LANES: Final = 16
+# Most nodes have few edges: with more lanes, more of them would be idle.
+LANES: Final = 8
 # Nodes whose ranks are summed by one workgroup; totals are sums of chunks.
 CHUNK: Final = 256
-# Nodes of this degree and more have their edges shared between the lanes of a workgroup.
-_LARGE: Final = 32
 
 
 @vyre.function
@@ -97,27 +96,17 @@ def pagerank_kernel(real: Any) -> Kernel:
                 kept_by_lane, change_by_lane = real(0), real(0)
                 node = chunk * CHUNK + lane
                 for _ in range(CHUNK // LANES):
-                    edge, end = u32(0), u32(0)
-                    if node < nodes:
-                        edge, end = offsets[node], offsets[node + 1]
                     incoming = real(0)
-                    large = vyre.subgroup_ballot(end - edge >= _LARGE)
-                    while large != 0:
-                        owner = vyre.ctz(large)
-                        large = large & (large - 1)
-                        shared = node - lane + owner
-                        at = offsets[shared] + lane
+                    first = node - lane
+                    for k in range(LANES):
+                        edge, end = offsets[first + k] + lane, offsets[first + k + 1]
                         part = real(0)
-                        while at < offsets[shared + 1]:
-                            part += passed[now + sources[at]]
-                            at += LANES
-                        part = vyre.subgroup_reduce("add", part)
-                        if lane == owner:
-                            incoming = part
-                    if end - edge < _LARGE:
                         while edge < end:
-                            incoming += passed[now + sources[edge]]
-                            edge += 1
+                            part += passed[now + sources[edge]]
+                            edge += LANES
+                        part = vyre.subgroup_reduce("add", part)
+                        if lane == k:
+                            incoming = part
                     if node < nodes:
                         fresh = base + damping * incoming
                         degree = out_offsets[node + 1] - out_offsets[node]
