@@ -8,6 +8,7 @@ from vyre.lib.graph.csr import Graph
 from vyre.lib.graph.ordering import topological_levels
 from vyre.lib.graph.ranking import pagerank
 from vyre.lib.graph.search import bfs, reach, traverse
+from vyre.lib.graph.strong import strongly_connected_components
 
 __all__ = [
     "Graph",
@@ -17,6 +18,7 @@ __all__ = [
     "persistent_bfs",
     "persistent_bfs_program",
     "reach",
+    "strongly_connected_components",
     "topological_levels",
     "traverse",
 ]
