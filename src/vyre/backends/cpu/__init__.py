@@ -60,6 +60,8 @@ from vyre.lower.plan import contains_grid_sync, cut_program
 from vyre.semantics.types import DType
 
 _MOST_PREPARED: Final = 256
+# Launches of so many invocations for each thread, and fewer, may run as scalar code.
+_FEW_FOR_EACH_THREAD: Final = 256
 _ONE_PASS: Final = Passes(1, None)
 
 
@@ -121,8 +123,15 @@ class CpuBackend(Backend):
             require(sharing, Sharing, "sharing", "give a Sharing(threads, ...), or leave it out.")
         if cache is not None:
             require(cache, DiskCache, "cache", "give a DiskCache(directory), or leave it out.")
-        self.kernels = Kernels(width, verify, DiskCache() if cache is None else cache, check_elimination)
-        self.pool = Pool(sharing or Sharing(wanted_threads(threads)), self.kernels.disk)
+        sharing = sharing or Sharing(wanted_threads(threads))
+        self.kernels = Kernels(
+            width,
+            verify,
+            DiskCache() if cache is None else cache,
+            check_elimination,
+            few_invocations=sharing.threads * _FEW_FOR_EACH_THREAD,
+        )
+        self.pool = Pool(sharing, self.kernels.disk)
         self.memory = Memory()
         self._prepared: dict[BindingPlan, Prepared] = {}
 

@@ -31,30 +31,46 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
 
 
 class Kernels:
-    """Makes and keeps compiled kernels for vectors of one width."""
+    """Makes and keeps compiled kernels for vectors of one width, or the machine's.
 
-    def __init__(self, width: int | None, verify: bool, disk: DiskCache, check_elimination: bool = True) -> None:
+    Where the width is not given, launches of few invocations that go through memory each in its own way are compiled as
+    scalar code: most lanes of a vector would wait for others, and threads share the invocations.
+    """
+
+    def __init__(
+        self,
+        width: int | None,
+        verify: bool,
+        disk: DiskCache,
+        check_elimination: bool = True,
+        *,
+        few_invocations: int = 0,
+    ) -> None:
         self.machine: Machine = this_machine()
         widths = (SCALAR, *WIDTHS)
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
+        self._few_invocations = 0 if width else few_invocations
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
     def get(self, program: Program, grid: tuple[int, int, int], *, optimize: bool = True) -> CompiledKernel:
         """The kernel for a launch of that grid; without optimisation it is compiled faster, and runs slower."""
         flat = grid[1] == 1 and grid[2] == 1 and can_be_flat(program)
+        is_small = flat and grid[0] * program.workgroup_size[0] <= self._few_invocations
         kept = program.__dict__.setdefault("_cpu_kernels", {})
-        key = self.width, flat, optimize, self._check_elimination
+        key = self.width, flat, is_small, optimize, self._check_elimination
         found: CompiledKernel | None = kept.get(key)
         if found is None:
             # Of two threads that both made it, both get the first: what is not kept is unloaded.
-            found = kept.setdefault(key, self._make(program, flat, optimize))
+            found = kept.setdefault(key, self._make(program, flat, is_small, optimize))
         return found
 
-    def _make(self, program: Program, flat: bool, optimize: bool) -> CompiledKernel:
+    def _make(self, program: Program, flat: bool, is_small: bool, optimize: bool) -> CompiledKernel:
         kernel = emit_kernel(program, self.width, flat=flat, check_elimination=self._check_elimination)
+        if is_small and kernel.is_irregular:
+            kernel = emit_kernel(program, SCALAR, flat=flat, check_elimination=self._check_elimination)
         if len(kernel.text) > _MOST_TEXT:
             raise UnsupportedFeature(
                 f"a program of {program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "

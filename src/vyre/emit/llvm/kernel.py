@@ -63,6 +63,11 @@ class Kernel(msgspec.Struct, frozen=True):
     is_unbounded: bool
     notes: dict[str, int]
 
+    @property
+    def is_irregular(self) -> bool:
+        """Whether lanes leave loops at different times, and access memory each at its own place."""
+        return self.notes["divergent loops"] > 0 and self.notes["gathers"] + self.notes["scatters"] > 0
+
 
 def can_be_flat(program: Program) -> bool:
     """Whether nothing ties the invocations of a workgroup together, so that vectors may reach over its end."""
