@@ -25,6 +25,9 @@ from vyre.semantics.types import DType
 __all__ = ["ALL", "NONE", "Expressions"]
 
 _WORDS: Final = (DType.U32, DType.I32)
+# The longest vector that a permutation takes, and the bits of the elements that registers hold.
+_REGISTER_BITS: Final = 512
+_BITS: Final = {"float": 32, "double": 64, **{f"i{bits}": bits for bits in (8, 16, 32, 64)}}
 # Stands for an operand that is at hand as a value.
 _GIVEN: Final = n.Var("")
 
@@ -232,17 +235,72 @@ class Expressions(Accesses):
         return code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
 
     def _shuffle(self, value: Value, lane: Value) -> Value:
+        """The value of another lane: zero where there is no such lane, or where it is not active.
+
+        Vectors of one register are permuted, and those of two as two halves. Longer ones go through memory.
+        """
         code, width, element = self.code, self.width, ELEMENT[value.dtype]
-        held = DType.F32 if element == "float" else value.dtype
-        text = self.vector.to_memory(held, self.vector.select(self.mask, element, self._vector(value), NONE))
+        text = self.vector.select(self.mask, element, self._vector(value), NONE)
+        wanted = self._vector(lane)
+        if element == "i1":
+            text, element = self.vector.convert("zext", "i1", text, "i8"), "i8"
+        most = _REGISTER_BITS // _BITS[element]
+        if width <= most:
+            moved = self._permuted(element, text, wanted, width)
+        elif width == 2 * most:
+            moved = self._permuted_halves(element, text, wanted, most)
+        else:
+            return self._shuffle_in_memory(value.dtype, text, wanted)
+        inside = code.put(f"icmp ult {shaped('i32', width)} {wanted}, {spread(code, 'i32', str(self.step), width)}")
+        # A lane that does not exist gives poison, which is not chosen.
+        moved = self.vector.select(inside, element, moved, NONE)
+        if value.dtype is DType.BOOL:
+            moved = self.vector.op("icmp ne", "i8", moved, NONE)
+        return Value(value.dtype, Shape.VARYING, moved)
+
+    def _permuted(self, element: str, text: str, wanted: str, lanes: int) -> str:
+        """The elements that the lanes ask for, one by one: LLVM makes one permutation of it, and one without a table
+        if it finds out which lanes they are.
+        """
+        code, kind = self.code, shaped(element, lanes)
+        made = "poison"
+        for lane in range(lanes):
+            place = code.put(f"extractelement {shaped('i32', lanes)} {wanted}, i32 {lane}")
+            taken = code.put(f"extractelement {kind} {text}, i32 {place}")
+            made = code.put(f"insertelement {kind} {made}, {element} {taken}, i32 {lane}")
+        return made
+
+    def _permuted_halves(self, element: str, text: str, wanted: str, lanes: int) -> str:
+        """Each half of the result is chosen from permutations of both halves."""
+        code, places = self.code, shaped("i32", lanes)
+
+        def halves(kind: str, vector: str) -> list[str]:
+            numbers = (range(lanes), range(lanes, 2 * lanes))
+            masks = (", ".join(f"i32 {number}" for number in half) for half in numbers)
+            return [code.put(f"shufflevector {kind} {vector}, {kind} poison, {places} <{mask}>") for mask in masks]
+
+        sources = halves(shaped(element, 2 * lanes), text)
+        parts = []
+        for asked in halves(shaped("i32", 2 * lanes), wanted):
+            within = code.put(f"and {places} {asked}, {spread(code, 'i32', str(lanes - 1), lanes)}")
+            low, high = (self._permuted(element, source, within, lanes) for source in sources)
+            is_low = code.put(f"icmp ult {places} {asked}, {spread(code, 'i32', str(lanes), lanes)}")
+            parts.append(Lanes(code, lanes).select(is_low, element, low, high))
+        kind, every = shaped(element, lanes), ", ".join(f"i32 {number}" for number in range(2 * lanes))
+        return code.put(f"shufflevector {kind} {parts[0]}, {kind} {parts[1]}, <{2 * lanes} x i32> <{every}>")
+
+    def _shuffle_in_memory(self, dtype: DType, text: str, wanted: str) -> Value:
+        code, width = self.code, self.width
+        held = DType.F32 if ELEMENT[dtype] == "float" else DType.U8 if dtype is DType.BOOL else dtype
         kind = shaped(STORED[held], width)
         board = code.allocate(kind)
-        code.do(f"store {kind} {text}, ptr {board}, align 64")
+        code.do(f"store {kind} {self.vector.to_memory(held, text)}, ptr {board}, align 64")
         place = m.Place(board, str(self.step), held, True)
-        wanted = self._vector(lane)
         mask = self._and(self.mask, m.in_bounds(code, place, wanted, width))
-        taken = m.gather(code, place, wanted, mask, width)
-        return Value(value.dtype, Shape.VARYING, self.vector.from_memory(held, taken))
+        taken = self.vector.from_memory(held, m.gather(code, place, wanted, mask, width))
+        if dtype is DType.BOOL:
+            taken = self.vector.op("icmp ne", "i8", taken, NONE)
+        return Value(dtype, Shape.VARYING, taken)
 
 
 def _is_variable(value: Value) -> bool:

@@ -51,7 +51,8 @@ class Kernel(msgspec.Struct, frozen=True):
     Invocations are taken from where a vector starts. The block is 64-bit words: the address of the stop word, the grid,
     and for each of ``buffers`` its address and length. ``captures`` are those of the buffers that the launch has to
     provide. ``is_unbounded`` says that loops may let an invocation do
-    any amount of work.
+    any amount of work, ``is_irregular`` that lanes leave loops at different times and access memory each at its own
+    place, and not the invocations of a workgroup side by side.
     """
 
     text: str
@@ -61,12 +62,8 @@ class Kernel(msgspec.Struct, frozen=True):
     width: int
     scratch_bytes: int
     is_unbounded: bool
+    is_irregular: bool
     notes: dict[str, int]
-
-    @property
-    def is_irregular(self) -> bool:
-        """Whether lanes leave loops at different times, and access memory each at its own place."""
-        return self.notes["divergent loops"] > 0 and self.notes["gathers"] + self.notes["scatters"] > 0
 
 
 def can_be_flat(program: Program) -> bool:
@@ -149,8 +146,21 @@ class _Shell:
         names = tuple(decl.name for decl in self.program.buffers if decl.role is not Role.SHARED)
         head = [m.ZEROS_DEFINITION, 'attributes #0 = { nounwind "no-trapping-math"="false" }']
         text = "\n".join(head) + "\n" + code.module.text(["\n".join(lines)])
-        is_unbounded = _is_unbounded(self.program)
-        return Kernel(text, names, self.captures, self.flat, self.width or 1, body.scratch, is_unbounded, body.notes)
+        return Kernel(
+            text,
+            names,
+            self.captures,
+            self.flat,
+            self.width or 1,
+            body.scratch,
+            _is_unbounded(self.program),
+            self._is_irregular(),
+            body.notes,
+        )
+
+    def _is_irregular(self) -> bool:
+        notes, works_by_group = self.body.notes, self.program.stats().has(n.LocalId, n.WorkgroupId)
+        return notes["divergent loops"] > 0 and notes["gathers"] + notes["scatters"] > 0 and not works_by_group
 
     def _place_buffers(self) -> None:
         body, code = self.body, self.code

@@ -196,6 +196,14 @@ class Graph:
             return True
         return _is_sorted_and_symmetric(self)
 
+    @cached_property
+    def nonempty(self) -> Array:
+        """The bitset of the nodes that have edges."""
+        bits = np.zeros(-(-self.num_nodes // 32) * 32, bool)
+        np.not_equal(self.offsets[1:], self.offsets[:-1], out=bits[: self.num_nodes])
+        words: Array = np.packbits(bits, bitorder="little").view(np.uint32)
+        return words
+
     def to_scipy(self) -> Any:
         """The graph as a ``scipy.sparse.csr_array`` with its weights, or ones. Needs SciPy."""
         from scipy.sparse import csr_array

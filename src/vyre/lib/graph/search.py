@@ -3,13 +3,14 @@
 One persistent kernel runs the whole search and chooses how to make each level from the size of the frontier:
 
 * alone: while the frontier has few edges, one invocation follows a queue, level after level, without a barrier;
-* push: every edge out of the frontier is looked at, and marks its target with the new level;
+* push: every edge out of the frontier is looked at, and adds its target if that has not been reached. Where the
+  frontier is a few nodes with many edges, all invocations share the edges of each;
 * pull: every node that has not been reached looks for a neighbour in the frontier, and stops at the first; chosen when
   the frontier has a good part of the remaining edges, if the edges into each node are at hand.
 
-The frontier and the reached nodes are bitsets, which stay in the first-level cache for graphs of up to some 100,000
-nodes. Between two barriers an array is either read or written: pushes read the bitsets and write levels (all writers
-the same value), and then the levels are gathered into bitsets again.
+The frontier, the nodes reached and those found by pushes are bitsets, which stay in the first-level cache for graphs of
+up to some 100,000 nodes. Each invocation owns a part of their words. Between two barriers an array is read, or written
+by the owners of its parts, or changed by atomics.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from vyre.semantics.types import DType
 
 NOT_REACHED: Final = 0xFFFFFFFF
 LANES: Final = 32
+WORKGROUP: Final = 16
 # A search goes alone while the frontier has fewer edges than this, or than one for so many nodes.
 _FEW_EDGES: Final = 2048
 _NODES_FOR_EACH_EDGE_ALONE: Final = 128
+# Invocations share the edges of each node of a frontier that has at most so many nodes.
+_FEW_NODES: Final = 32
 # Pull when the frontier has more than this part of the edges that are left, push again when it has fewer nodes than
 # that part of all.
 _PULL: Final = 14
@@ -39,25 +43,119 @@ _PUSH: Final = 24
 
 
 @vyre.function
-def is_in(bits, node):
-    """Whether a node is in a bitset."""
-    return bits[node >> 5] >> (node & 31) & 1 != 0
+def part_of(first, end):
+    """The part of a range that belongs to an invocation; the parts of all invocations are the range."""
+    parts = vyre.num_workgroups() * WORKGROUP
+    each = (end - first + parts - 1) // parts
+    start = first + vyre.min(vyre.gid() * each, end - first)
+    return start, start + vyre.min(each, end - start)
 
 
 @vyre.function
-def add_counts(counts, turn, size, work):
-    """Add a workgroup's part of a frontier's nodes and edges, and clear the place of the frontier after it."""
-    if vyre.lid() == 0:
-        vyre.atomic_add(counts, 2 * (turn % 3), size)
-        vyre.atomic_add(counts, 2 * (turn % 3) + 1, work)
-    if vyre.gid() == 0:
-        vyre.atomic_store(counts, 2 * ((turn + 1) % 3), 0)
-        vyre.atomic_store(counts, 2 * ((turn + 1) % 3) + 1, 0)
+def find_targets(targets, kinds, allow, reached, found, first, end, masked):
+    """Add the targets of some edges to ``found``, except for nodes that have been reached."""
+    for edge in range(first, end):
+        target = targets[edge]
+        bit = u32(1) << (target & 31)
+        is_new = reached[target >> 5] & bit == 0 and (not masked or kinds[edge] & allow != 0)
+        if is_new and vyre.atomic_load(found, target >> 5) & bit == 0:
+            vyre.atomic_or(found, target >> 5, bit)
 
 
 @vyre.function
-def search_alone(offsets, targets, kinds, allow, level, queue, state, depth, size, work, few, most, masked):
-    """Follow the queue until the frontier has many edges or is empty, and leave its depth in ``state``."""
+def push_level(offsets, targets, kinds, allow, frontier, reached, found, turn, masked):
+    """Add the targets of the nodes in an invocation's part of the frontier."""
+    first, end = part_of(u32(0), len(reached))
+    for word in range(first, end):
+        bits = frontier[turn % 2 * len(reached) + word]
+        while bits != 0:
+            node = word * 32 + vyre.ctz(bits)
+            bits = bits & (bits - 1)
+            find_targets(targets, kinds, allow, reached, found, offsets[node], offsets[node + 1], masked)
+
+
+@vyre.function
+def push_few(offsets, targets, kinds, allow, queue, size, reached, found, masked):
+    """Add the targets of an invocation's part of the edges of each node in the queue."""
+    for i in range(size):
+        first, end = part_of(offsets[queue[i]], offsets[queue[i] + 1])
+        find_targets(targets, kinds, allow, reached, found, first, end, masked)
+
+
+@vyre.function
+def pull_level(offsets, sources, kinds, allow, level, frontier, reached, turn, depth, masked):
+    """Reach the nodes of an invocation's part that have an edge from the frontier.
+
+    ``offsets`` and ``sources`` are the edges into each node. Returns how many nodes and edges the part adds to the next
+    frontier.
+    """
+    size, work = u32(0), u32(0)
+    words = len(reached)
+    first, end = part_of(u32(0), words)
+    for word in range(first, end):
+        left = ~reached[word]
+        hits = u32(0)
+        while left != 0:
+            node = word * 32 + vyre.ctz(left)
+            edge, stop = offsets[node], offsets[node + 1]
+            while edge < stop:
+                source = sources[edge]
+                in_frontier = frontier[turn % 2 * words + (source >> 5)] >> (source & 31) & 1 != 0
+                if in_frontier and (not masked or kinds[edge] & allow != 0):
+                    level[node] = depth + 1
+                    hits = hits | (left & (0 - left))
+                    size += 1
+                    work += stop - offsets[node]
+                    break
+                edge += 1
+            left = left & (left - 1)
+        reached[word] = reached[word] | hits
+        frontier[(turn + 1) % 2 * words + word] = hits
+    return size, work
+
+
+@vyre.function
+def take_found(offsets, level, frontier, reached, found, turn, depth):
+    """Make the nodes that were found the frontier, and give them their level.
+
+    Returns how many nodes and edges an invocation's part adds to the frontier.
+    """
+    size, work = u32(0), u32(0)
+    first, end = part_of(u32(0), len(reached))
+    for word in range(first, end):
+        bits = found[word]
+        frontier[turn % 2 * len(reached) + word] = bits
+        if bits != 0:
+            found[word] = 0
+            reached[word] = reached[word] | bits
+            size += vyre.popcount(bits)
+            while bits != 0:
+                node = word * 32 + vyre.ctz(bits)
+                bits = bits & (bits - 1)
+                level[node] = depth
+                work += offsets[node + 1] - offsets[node]
+    return size, work
+
+
+@vyre.function
+def list_frontier(frontier, words, queue, state, turn):
+    """Write the nodes of the frontier into the queue, in any order."""
+    first, end = part_of(u32(0), words)
+    for word in range(first, end):
+        bits = frontier[turn % 2 * words + word]
+        if bits != 0:
+            place = vyre.atomic_add(state, 1, vyre.popcount(bits))
+            while bits != 0:
+                queue[place] = word * 32 + vyre.ctz(bits)
+                bits = bits & (bits - 1)
+                place += 1
+
+
+@vyre.function
+def search_alone(
+    offsets, targets, kinds, allow, level, reached, found, queue, state, depth, size, work, few, most, masked
+):
+    """Follow the queue until the frontier has many edges or is empty; leave it in ``found``, its depth in ``state``."""
     first, end, at, edges = u32(0), size, depth, work
     while first != end and edges < few and at < most:
         last = end
@@ -68,180 +166,118 @@ def search_alone(offsets, targets, kinds, allow, level, queue, state, depth, siz
             edge, stop = offsets[node], offsets[node + 1]
             while edge < stop:
                 target = targets[edge]
-                if level[target] == NOT_REACHED and (not masked or kinds[edge] & allow != 0):
+                bit = u32(1) << (target & 31)
+                if reached[target >> 5] & bit == 0 and (not masked or kinds[edge] & allow != 0):
+                    reached[target >> 5] = reached[target >> 5] | bit
                     level[target] = at
                     queue[end] = target
                     end += 1
                     edges += offsets[target + 1] - offsets[target]
                 edge += 1
             first += 1
+    while first < end:
+        found[queue[first] >> 5] = found[queue[first] >> 5] | u32(1) << (queue[first] & 31)
+        first += 1
     state[0] = at
 
 
 @vyre.function
-def push_level(offsets, targets, kinds, allow, level, frontier, reached, turn, depth, masked):
-    """Mark the targets of the frontier's edges that have not been reached before."""
-    word = vyre.wg()
-    while word < len(reached):
-        bits = frontier[turn % 2 * len(reached) + word]
-        while bits != 0:
-            node = word * LANES + vyre.ctz(bits)
-            bits = bits & (bits - 1)
-            edge, stop = offsets[node] + vyre.lid(), offsets[node + 1]
-            while edge < stop:
-                target = targets[edge]
-                if not is_in(reached, target) and (not masked or kinds[edge] & allow != 0):
-                    level[target] = depth + 1
-                edge += LANES
-        word += vyre.num_workgroups()
+def start_search(seeds, has_sources, can_pull, reached, found):
+    """Clear the bitsets, and add the seeds to ``found``.
 
-
-@vyre.function
-def gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn, depth):
-    """Make bitsets of the nodes of a level and of all nodes reached.
-
-    Where nodes pull, those that no edge leads to count as reached, so that they are not looked at again.
+    Where nodes pull, those that no edge leads to count as reached, so that they are never looked at.
     """
-    size, work = u32(0), u32(0)
-    word = vyre.wg()
-    while word < len(reached):
-        node = word * LANES + vyre.lid()
-        mine = level[node] if node < len(level) else u32(NOT_REACHED)
-        found = vyre.subgroup_ballot(mine == depth)
-        has_no_source = can_pull and node < len(level) and in_offsets[node] == in_offsets[node + 1]
-        all_found = vyre.subgroup_ballot(mine != NOT_REACHED or has_no_source)
-        if found != 0:
-            size += vyre.popcount(found)
-            if mine == depth:
-                work += offsets[node + 1] - offsets[node]
-        if vyre.lid() == 0:
-            frontier[turn % 2 * len(reached) + word] = found
-            reached[word] = all_found
-        word += vyre.num_workgroups()
-    add_counts(counts, turn, size, vyre.subgroup_reduce("add", work))
-
-
-@vyre.function
-def pull_level(offsets, sources, kinds, allow, level, frontier, reached, counts, turn, depth, masked):
-    """Reach the nodes that have an edge from the frontier; ``offsets`` and ``sources`` are the edges into each node."""
-    size, work = u32(0), u32(0)
-    words = len(reached)
-    word = vyre.wg()
-    while word < words:
-        known = reached[word]
-        found = u32(0)
-        if known != 0xFFFFFFFF:
-            node = word * LANES + vyre.lid()
-            hit = False
-            if node < len(level) and known >> vyre.lid() & 1 == 0:
-                edge, stop = offsets[node], offsets[node + 1]
-                while edge < stop:
-                    source = sources[edge]
-                    in_frontier = frontier[turn % 2 * words + (source >> 5)] >> (source & 31) & 1 != 0
-                    if in_frontier and (not masked or kinds[edge] & allow != 0):
-                        hit = True
-                        break
-                    edge += 1
-                if hit:
-                    level[node] = depth + 1
-                    work += stop - offsets[node]
-            found = vyre.subgroup_ballot(hit)
-            size += vyre.popcount(found)
-            if vyre.lid() == 0:
-                reached[word] = known | found
-        if vyre.lid() == 0:
-            frontier[(turn + 1) % 2 * words + word] = found
-        word += vyre.num_workgroups()
-    add_counts(counts, turn + 1, size, vyre.subgroup_reduce("add", work))
-
-
-@vyre.function
-def collect_queue(frontier, words, queue, state, turn):
-    """Write the nodes of the frontier into the queue, in any order."""
-    word = vyre.wg()
-    while word < words:
-        bits = frontier[turn % 2 * words + word]
-        if bits != 0:
-            place = u32(0)
-            if vyre.lid() == 0:
-                place = vyre.atomic_add(state, 1, vyre.popcount(bits))
-            place = vyre.subgroup_reduce("add", place)
-            if bits >> vyre.lid() & 1 != 0:
-                queue[place + vyre.popcount(bits & ((1 << vyre.lid()) - 1))] = word * LANES + vyre.lid()
-        word += vyre.num_workgroups()
+    first, end = part_of(u32(0), len(reached))
+    for word in range(first, end):
+        reached[word] = ~has_sources[word] if can_pull else u32(0)
+        found[word] = 0
+    vyre.grid_sync()
+    first, end = part_of(u32(0), len(seeds))
+    for i in range(first, end):
+        vyre.atomic_or(found, seeds[i] >> 5, u32(1) << (seeds[i] & 31))
+    vyre.grid_sync()
 
 
 @cache
 def search_kernel(masked: bool) -> Kernel:
     """The kernel of searches over all edges, or, ``masked``, over those that share a kind with a mask."""
 
-    @vyre.kernel(workgroup=LANES, subgroup=LANES)
+    @vyre.kernel(workgroup=WORKGROUP)
     def search(
+        seeds: vyre.In[u32],
         offsets: vyre.In[u32],
         targets: vyre.In[u32],
         kinds: vyre.In[u32],
         in_offsets: vyre.In[u32],
         in_sources: vyre.In[u32],
         in_kinds: vyre.In[u32],
+        has_sources: vyre.In[u32],
         allow: u32,
         few: u32,
         most: u32,
-        can_pull: bool,
+        can_pull: vyre.bool_,
         level: vyre.InOut[u32],
         frontier: vyre.InOut[u32],
         reached: vyre.InOut[u32],
+        found: vyre.InOut[u32],
         queue: vyre.InOut[u32],
         state: vyre.InOut[u32],
         counts: vyre.InOut[u32],
     ) -> None:
-        """Give each node the length of the shortest path from a node of level 0, up to level ``most``."""
+        """Give each node the length of the shortest path from a seed, up to ``most``; the others keep their level.
+
+        ``frontier`` has two halves, for this level and the next, ``counts`` a pair of totals for each of three turns.
+        """
+        start_search(seeds, has_sources, can_pull, reached, found)
         turn, depth = 0, 0
-        gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn, depth)
-        vyre.grid_sync()
-        size, work = counts[0], counts[1]
-        left = len(targets) - vyre.min(work, len(targets))
+        left = len(targets)
+        size, work = take_found(offsets, level, frontier, reached, found, turn, depth)
         pulls = False
-        while size != 0 and depth < most:
+        goes_on = True
+        while goes_on:
+            if size != 0:
+                vyre.atomic_add(counts, 2 * (turn % 3), size)
+                vyre.atomic_add(counts, 2 * (turn % 3) + 1, work)
+            if vyre.gid() == 0:
+                vyre.atomic_store(counts, 2 * ((turn + 1) % 3), 0)
+                vyre.atomic_store(counts, 2 * ((turn + 1) % 3) + 1, 0)
+                state[1] = 0
             vyre.grid_sync()
-            pulls = can_pull and (size > len(level) // _PUSH if pulls else work > left // _PULL)
-            if pulls:
-                pull_level(
-                    in_offsets, in_sources, in_kinds, allow, level, frontier, reached, counts, turn, depth, masked
+            nodes, edges = counts[2 * (turn % 3)], counts[2 * (turn % 3) + 1]
+            left -= vyre.min(edges, left)
+            goes_on = nodes != 0 and depth < most
+            pulls = can_pull and (nodes > len(level) // _PUSH if pulls else edges > left // _PULL)
+            if goes_on and pulls:
+                size, work = pull_level(
+                    in_offsets, in_sources, in_kinds, allow, level, frontier, reached, turn, depth, masked
                 )
                 depth += 1
-            else:
-                if work < few:
-                    if vyre.gid() == 0:
-                        state[1] = 0
+                turn += 1
+            elif goes_on:
+                if edges < few or nodes <= _FEW_NODES:
+                    list_frontier(frontier, len(reached), queue, state, turn)
                     vyre.grid_sync()
-                    collect_queue(frontier, len(reached), queue, state, turn)
-                    vyre.grid_sync()
+                if edges < few:
                     if vyre.gid() == 0:
                         search_alone(
-                            offsets, targets, kinds, allow, level, queue, state, depth, size, work, few, most, masked
-                        )
+                            offsets, targets, kinds, allow, level, reached, found, queue, state, depth, nodes, edges,
+                            few, most, masked,
+                        )  # fmt: skip
                     vyre.grid_sync()
                     depth = state[0]
                 else:
-                    push_level(offsets, targets, kinds, allow, level, frontier, reached, turn, depth, masked)
+                    if nodes <= _FEW_NODES:
+                        push_few(offsets, targets, kinds, allow, queue, nodes, reached, found, masked)
+                    else:
+                        push_level(offsets, targets, kinds, allow, frontier, reached, found, turn, masked)
                     vyre.grid_sync()
                     depth += 1
-                gather_level(offsets, in_offsets, can_pull, level, frontier, reached, counts, turn + 1, depth)
-            turn += 1
+                turn += 1
+                size, work = take_found(offsets, level, frontier, reached, found, turn, depth)
             vyre.grid_sync()
-            size, work = counts[2 * (turn % 3)], counts[2 * (turn % 3) + 1]
-            left -= vyre.min(work, left)
 
     made: Kernel = search
     return made
-
-
-@vyre.kernel
-def set_levels(seeds: vyre.In[u32], level: vyre.InOut[u32]) -> None:
-    """Give the seeds level 0; all others must be ``NOT_REACHED``."""
-    i = vyre.gid()
-    if i < len(seeds):
-        level[seeds[i]] = 0
 
 
 @vyre.kernel
@@ -259,35 +295,43 @@ def find_reached(level: vyre.In[u32], reached: vyre.Out[vyre.bool_]) -> None:
 
 
 def search_levels(
-    workspace: Workspace, graph: Graph, seeds: Array, level: Operand, allow_mask: int = ALL_KINDS, hops: int = NO_NODE
+    workspace: Workspace,
+    graph: Graph,
+    seeds: Array,
+    level: Operand,
+    allow_mask: int | None = None,
+    hops: int = NO_NODE,
 ) -> None:
-    """Fill ``level`` with the distance of every node from the nearest seed, over allowed edges, up to so many hops."""
+    """Fill ``level`` with the distance of every node from the nearest seed, in at most so many hops.
+
+    All edges count, or, with ``allow_mask``, those whose kind shares a bit with it.
+    """
     nodes = graph.num_nodes
     fill.on(workspace.backend)[nodes](level, NOT_REACHED)
     if not nodes or not seeds.size:
         return
-    set_levels.on(workspace.backend)[len(seeds)](workspace.upload(seeds), level)
-    if not graph.num_edges or not allow_mask or not hops:
-        return
-    masked = graph.kinds is not None
-    reverse = graph.transpose() if graph.has_transpose or graph.is_symmetric else None
+    masked = graph.kinds is not None and allow_mask is not None
+    can_pull = graph.has_transpose or graph.is_symmetric
+    backward = graph.transpose() if can_pull else graph
     words = -(-nodes // LANES)
     none = workspace.zeros(1, u32)
-    backward = reverse or graph
-    launch = search_kernel(masked).on(workspace.backend).grid(workspace.workgroups(words, 1))
+    launch = search_kernel(masked).on(workspace.backend).grid(workspace.workgroups(words, WORKGROUP))
     launch(
+        workspace.upload(seeds),
         graph.operand(workspace, "offsets"),
         graph.operand(workspace, "targets"),
         graph.operand(workspace, "kinds") if masked else none,
         backward.operand(workspace, "offsets"),
         backward.operand(workspace, "targets"),
         backward.operand(workspace, "kinds") if masked else none,
-        allow_mask,
+        backward.operand(workspace, "nonempty") if can_pull else none,
+        allow_mask or 0,
         max(_FEW_EDGES, nodes // _NODES_FOR_EACH_EDGE_ALONE),
-        hops,
-        reverse is not None,
+        hops if graph.num_edges and allow_mask != 0 else 0,
+        can_pull,
         level,
         workspace.empty(2 * words, u32),
+        workspace.empty(words, u32),
         workspace.empty(words, u32),
         workspace.empty(nodes, u32),
         workspace.zeros(2, u32),

@@ -438,8 +438,8 @@ def find_components(workspace: Workspace, graph: Graph, label: Operand, few: int
     first, second, group, rest, kept = (workspace.empty(nodes, u32) for _ in range(5))
 
     pivot = find_pivot(workspace, out_offsets, in_offsets)
-    search_levels(workspace, _without_kinds(graph), np.array([pivot], np.uint32), first)
-    search_levels(workspace, _without_kinds(reverse), np.array([pivot], np.uint32), second)
+    search_levels(workspace, graph, np.array([pivot], np.uint32), first)
+    search_levels(workspace, reverse, np.array([pivot], np.uint32), second)
     state = workspace.zeros(STATE_SIZE + 1, u32)
     _persistent_launch(workspace, split_by_pivot, nodes)(pivot, first, second, label, group, rest, state)
     count, rounds = int(workspace.read(state)[LISTED]), 0
@@ -472,11 +472,6 @@ def find_pivot(workspace: Workspace, out_offsets: Operand, in_offsets: Operand) 
     chosen = workspace.upload(np.array([0, NO_NODE], np.uint32))
     _persistent_launch(workspace, choose_pivot, len(out_offsets) - 1)(out_offsets, in_offsets, chosen)
     return int(workspace.read(chosen)[1])
-
-
-def _without_kinds(graph: Graph) -> Graph:
-    """The graph as a search sees it that follows all edges."""
-    return graph if graph.kinds is None else Graph(graph.offsets, graph.targets)
 
 
 def _persistent_launch(workspace: Workspace, kernel: Kernel, nodes: int) -> Launch:
