@@ -16,6 +16,7 @@ from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 from vyre.lang.arrays import DeviceArray, array
 from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, Operand, Workspace
+from vyre.semantics.types import DType
 
 # Nodes are u32, and the last number stands for "no node".
 MAX_NODES: Final = MAX_ELEMENTS - 1
@@ -70,7 +71,7 @@ class Graph:
         Without ``num_nodes`` there are as many nodes as the ends name. ``undirected`` adds the reverse of every edge,
         except for self loops. The targets of each node are sorted. O(E log E).
         """
-        ends = [_ids(sources, "sources", MAX_NODES), _ids(targets, "targets", MAX_NODES)]
+        ends = [_ids(sources, "sources", MAX_NODES - 1), _ids(targets, "targets", MAX_NODES - 1)]
         if len(ends[0]) != len(ends[1]):
             raise BadInputs(
                 f"'sources' has {len(ends[0]):,} elements and 'targets' has {len(ends[1]):,}.",
@@ -123,7 +124,7 @@ class Graph:
                 "pass offsets that never fall.",
             )
         edges, nodes = int(starts[-1]), _node_count(len(starts) - 1)
-        ends = _cut(_ids(targets, "targets", MAX_ELEMENTS), edges, "targets")
+        ends = _ids(targets, "targets", MAX_ELEMENTS, edges)
         _require_below(ends, nodes, "targets", "the number of nodes")
         graph = cls(
             starts,
@@ -133,7 +134,8 @@ class Graph:
             _words(tags, "tags", nodes, exact=True),
         )
         for name, given in (("offsets", offsets), ("targets", targets)):
-            if isinstance(given, DeviceArray) and given.is_whole and given.size == len(getattr(graph, name)):
+            is_same = isinstance(given, DeviceArray) and given.dtype is DType.U32 and given.is_whole
+            if is_same and given.size == len(getattr(graph, name)):
                 graph._on_devices.setdefault(given.backend, {})[name] = given
         return graph
 
@@ -149,7 +151,7 @@ class Graph:
         if len(rows.shape) != 2 or rows.shape[0] != rows.shape[1]:
             raise BadInputs(f"'matrix' has shape {rows.shape}.", "pass a square matrix.")
         values = rows.data if weighted else None
-        if values is not None and values.dtype not in _WEIGHTS:
+        if values is not None and values.dtype not in _WEIGHTS and values.dtype.kind in "biuf":
             values = values.astype(np.float64)
         return cls.from_csr(rows.indptr, rows.indices, values)
 
@@ -209,7 +211,12 @@ class Graph:
         from scipy.sparse import csr_array
 
         values = np.ones(self.num_edges, np.float32) if self.weights is None else self.weights
-        return csr_array((values, self.targets, self.offsets), shape=(self.num_nodes, self.num_nodes))
+        # SciPy's indices are signed: it would copy others.
+        wide = np.int64 if max(self.num_edges, self.num_nodes) > np.iinfo(np.int32).max else None
+        indices, starts = (
+            column.view(np.int32) if wide is None else column.astype(wide) for column in (self.targets, self.offsets)
+        )
+        return csr_array((values, indices, starts), shape=(self.num_nodes, self.num_nodes))
 
     def operand(self, workspace: Workspace, name: str) -> Operand:
         """One of its arrays for kernels of a workspace; on a device it is copied once and kept."""
@@ -232,13 +239,17 @@ def require_graph(value: Any) -> Graph:
     return value
 
 
-def require_nodes(value: ArrayLike, count: int, name: str) -> Array:
+def require_nodes(given: ArrayLike, count: int, name: str) -> Array:
     """Numbers of nodes as u32: one number, a list or an array; BadInputs names the first that is no node."""
-    try:
-        listed = [index(value)]
-    except TypeError:
-        listed = value
-    nodes = _ids(listed, name, MAX_NODES)
+    listed = given
+    if not isinstance(given, DeviceArray) and _numbers(given, name).ndim == 0:
+        try:
+            listed = None if isinstance(given, (bool, np.bool_)) else [index(given)]
+        except TypeError:
+            listed = None
+        if listed is None:
+            raise BadInputs(f"'{name}' is {given!r:.60}.", "pass the number of a node, or several.")
+    nodes = _ids(listed, name, MAX_ELEMENTS)
     _require_below(nodes, count, name, "the number of nodes")
     return nodes
 
@@ -281,16 +292,26 @@ def _node_count(value: Any) -> int:
     return count
 
 
-def _host(value: ArrayLike, name: str) -> Array:
-    host = value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
+def _numbers(value: ArrayLike, name: str) -> Array:
+    try:
+        return value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise BadInputs(f"'{name}' is no array: {error}.", "pass an array of one axis.") from None
+
+
+def _column(value: ArrayLike, name: str, count: int | None, *, exact: bool = False) -> Array:
+    """An array of one axis; of a longer one, the first ``count`` elements, unless that must be ``exact``."""
+    host = _numbers(value, name)
     if host.ndim != 1:
         raise BadInputs(f"'{name}' has shape {host.shape}, expected one axis.", "pass an array of one axis.")
-    return host
+    if count is not None and (len(host) < count or (exact and len(host) != count)):
+        raise BadInputs(f"'{name}' has {len(host):,} elements, expected {count:,}.", f"pass {count:,} elements.")
+    return np.ascontiguousarray(host[:count], host.dtype.newbyteorder("="))
 
 
-def _ids(value: ArrayLike, name: str, most: int) -> Array:
+def _ids(value: ArrayLike, name: str, most: int, count: int | None = None, *, exact: bool = False) -> Array:
     """Numbers as u32, without a copy where they are 32-bit; BadInputs names the first that does not fit."""
-    host = _host(value, name)
+    host = _column(value, name, count, exact=exact)
     if not host.size:
         return np.zeros(0, np.uint32)
     if host.dtype.kind not in "iu":
@@ -298,11 +319,10 @@ def _ids(value: ArrayLike, name: str, most: int) -> Array:
             f"'{name}' has elements of type {host.dtype}, expected whole numbers.",
             "convert it: array.astype(np.uint32).",
         )
-    host = np.ascontiguousarray(host)
     if host.dtype.kind == "i" and host.min() < 0:
         at = int((host < 0).argmax())
-        raise BadInputs(f"'{name}' has {host[at]} at position {at}.", "numbers of nodes and offsets begin at 0.")
-    if host.dtype.itemsize == 8 and host.max() > most:
+        raise BadInputs(f"'{name}' has {host[at]} at position {at}.", "pass numbers from 0.")
+    if most < np.iinfo(host.dtype).max and host.max() > most:
         at = int((host > most).argmax())
         raise BadInputs(f"'{name}' has {host[at]:,} at position {at}, and ids are u32.", f"pass at most {most:,}.")
     return host.view(np.uint32) if host.dtype.itemsize == 4 else host.astype(np.uint32)
@@ -317,26 +337,19 @@ def _require_below(values: Array, limit: int, name: str, what: str) -> None:
         )
 
 
-def _cut(column: Array, count: int, name: str, *, exact: bool = False) -> Array:
-    """A column without its padding."""
-    if len(column) < count or (exact and len(column) != count):
-        raise BadInputs(f"'{name}' has {len(column):,} elements, expected {count:,}.", f"pass {count:,} elements.")
-    return column[:count]
-
-
 def _words(value: ArrayLike, name: str, count: int, *, exact: bool = False) -> Array | None:
-    return None if value is None else _cut(_ids(value, name, MAX_ELEMENTS), count, name, exact=exact)
+    return None if value is None else _ids(value, name, MAX_ELEMENTS, count, exact=exact)
 
 
 def _weights(value: ArrayLike, count: int, *, exact: bool = False) -> Array | None:
     if value is None:
         return None
-    host = _host(value, "weights")
+    host = _column(value, "weights", count, exact=exact)
     if host.dtype.kind in "iu":
         host = host.astype(np.float64)
     if host.dtype not in _WEIGHTS:
         raise BadInputs(f"'weights' has elements of type {host.dtype}.", "convert it: array.astype(np.float32).")
-    return _cut(np.ascontiguousarray(host), count, "weights", exact=exact)
+    return host
 
 
 @vyre.kernel(workgroup=16, subgroup=16)

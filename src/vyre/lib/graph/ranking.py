@@ -7,6 +7,7 @@ a node, and then the lanes are added by halves; totals over nodes are sums of ch
 from __future__ import annotations
 
 from functools import cache
+from numbers import Real
 from typing import Any, Final
 
 import vyre
@@ -158,7 +159,7 @@ def pagerank(
     """
     graph = require_graph(g)
     for value, name, low, high in ((damping, "damping", 0.0, 1.0), (tolerance, "tolerance", 0.0, float("inf"))):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        if isinstance(value, bool) or not isinstance(value, Real) or not low <= value <= high:
             raise BadInputs(f"'{name}' is {value!r:.60}.", f"pass a number from {low:g} to {high:g}.")
     most = require_count(max_iterations, "max_iterations", least=1)
     if dtype not in (DType.F32, DType.F64):

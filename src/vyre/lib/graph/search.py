@@ -307,6 +307,8 @@ def search_levels(
     All edges count, or, with ``allow_mask``, those whose kind shares a bit with it.
     """
     nodes = graph.num_nodes
+    # The seeds may lie in the memory that the levels go to.
+    starts = workspace.upload(seeds)
     fill.on(workspace.backend)[nodes](level, NOT_REACHED)
     if not nodes or not seeds.size:
         return
@@ -317,7 +319,7 @@ def search_levels(
     none = workspace.zeros(1, u32)
     launch = search_kernel(masked).on(workspace.backend).grid(workspace.workgroups(words, WORKGROUP))
     launch(
-        workspace.upload(seeds),
+        starts,
         graph.operand(workspace, "offsets"),
         graph.operand(workspace, "targets"),
         graph.operand(workspace, "kinds") if masked else none,
