@@ -118,7 +118,7 @@ class LiveByOracle(OptimizerDispatcher):
         self.answered = 0
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
-        if program is kernels().live:
+        if program.name == "live":
             self.answered += 1
             return CpuOracleDispatcher().dispatch(program, inputs, grid)
         return self.backend.dispatch(program, inputs, grid)
