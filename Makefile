@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup browser demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu bench-optimizer clean
+.PHONY: setup browser demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu bench-optimizer bench-library clean
 
 setup:
 	@scripts/setup.sh
@@ -45,6 +45,10 @@ bench-cpu: setup
 
 bench-optimizer: setup
 	$(BIN)/python bench/optimizer.py
+
+bench-library: setup
+	$(BIN)/pip install --quiet -e '.[bench]'
+	$(BIN)/python bench/library.py
 
 bench-webgpu: setup
 	$(BIN)/python bench/webgpu.py

@@ -30,7 +30,16 @@ def test_the_kernel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(block("import numpy as np"), "README.md", "exec"), {})
+    exec(compile(block("import numpy as np\n    import vyre"), "README.md", "exec"), {})
     out = capsys.readouterr().out
     assert out.startswith("program main(workgroup 64) {")
     assert out.count("[0 2 4 6 8]") == 2
+
+
+def test_the_library_lines_run(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block("import numpy as np\n    from vyre.lib import graph, scan"), "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == [
+        "[         0          1          1          2          3 4294967295] "
+        "[False False  True  True  True False] [0 0 0 0 0 5]",
+        "[0 3 4 8 9]",
+    ]

@@ -227,14 +227,15 @@ class Bench(StrEnum):
     CPU = "cpu"
     WEBGPU = "webgpu"
     OPTIMIZER = "optimizer"
+    LIBRARY = "library"
     FOUNDATION = "foundation"
 
 
 def bench(
     which: Annotated[Bench, typer.Argument(help="What to measure.")] = Bench.CPU,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu and optimizer).")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu, optimizer, library).")] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this row or part, as often as you like (cpu and optimizer).")
+        list[str] | None, typer.Option(help="Only this row or part, as often as you like (cpu, optimizer, library).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,7 +249,7 @@ def bench(
     """
     script = _bench_script(which)
     options = [*(["--quick"] if quick else []), *(["--only", *only] if only else [])]
-    if options and which not in (Bench.CPU, Bench.OPTIMIZER):
+    if options and which not in (Bench.CPU, Bench.OPTIMIZER, Bench.LIBRARY):
         raise typer.BadParameter(f"the {which.value} bench has no {options[0]}.", param_hint=options[0])
     command = [sys.executable, str(script), *options]
     done = subprocess.run(command, stdout=sys.stderr if as_json else None, check=False)
