@@ -590,17 +590,19 @@ class TestBadInput:
     def test_names_the_end_that_needs_too_many_nodes(self, largest: int, dtype: type[np.integer[Any]]) -> None:
         """Without a number of nodes the end is at fault, and not a number that was never given."""
         said = refused(lambda: Graph.from_edges([0, 1], np.array([0, largest], dtype)))
-        assert said.startswith(f"'targets' has {largest:,} at position 1")
+        wanted = "position 1, and ids are u32. Fix: pass at most 4,294,967,293."
+        assert said == f"'targets' has {largest:,} at {wanted}"
 
     def test_of_lists_of_different_lengths_names_the_array(self) -> None:
-        assert refused(lambda: Graph.from_edges([[0], [0, 1]], [0, 1])).startswith("'sources' ")
-        assert refused(lambda: Graph.from_csr([0, 1], [[0], [0, 1]])).startswith("'targets' ")
-        assert refused(lambda: Graph.from_edges([0], [0], weights=[[0], [0, 1]])).startswith("'weights' ")
+        assert refused(lambda: Graph.from_edges([[0], [0, 1]], [0, 1])).startswith("'sources' is no array: ")
+        assert refused(lambda: Graph.from_csr([0, 1], [[0], [0, 1]])).startswith("'targets' is no array: ")
+        assert refused(lambda: Graph.from_edges([0], [0], weights=[[0], [0, 1]])).startswith("'weights' is no array: ")
 
-    def test_of_kinds_is_not_told_as_one_of_nodes(self) -> None:
+    def test_of_kinds_and_tags_is_not_told_as_one_of_nodes(self) -> None:
         said = refused(lambda: Graph.from_edges([0], [1], kinds=[-1]))
-        assert said.startswith("'kinds' has -1 at position 0.")
-        assert "nodes" not in said
+        assert said == "'kinds' has -1 at position 0. Fix: pass numbers from 0."
+        said = refused(lambda: Graph.from_edges([0], [1], tags=[0, -7]))
+        assert said == "'tags' has -7 at position 1. Fix: pass numbers from 0."
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.integers(-3, 12), min_size=1, max_size=6), st.lists(st.integers(-2, 7), max_size=12))

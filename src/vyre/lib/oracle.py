@@ -89,8 +89,9 @@ def _answer_closure(program: Program, columns: Columns) -> Columns:
             f"expected {parameters.num_nodes + 1} and {parameters.words}.",
             "pass columns of the sizes that the program was built for.",
         )
+    targets, kinds = (edges[name] for name in INPUTS[2:4])
     frontier, changed, converged = closure_reference(
-        offsets, *edges.values(), columns["frontier_in"], parameters.allow_mask, parameters.max_iters
+        offsets, targets, kinds, columns["frontier_in"], parameters.allow_mask, parameters.max_iters
     )
     flags = {"changed": changed, "converged": converged}
     return {"frontier_out": frontier, **{name: np.array([flag], np.uint32) for name, flag in flags.items()}}

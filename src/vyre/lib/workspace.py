@@ -137,7 +137,13 @@ class Workspace:
 
     def zeros(self, count: int, dtype: DType) -> Operand:
         """A temporary array of zeros."""
-        return np.zeros(count, dtype.storage) if self.in_place else self._allocated(count, dtype)
+        if self.in_place:
+            return np.zeros(count, dtype.storage)
+        made = self._allocated(count, dtype)
+        if count:
+            # A backend may hand out memory with anything in it.
+            made.fill(0)
+        return made
 
     def upload(self, host: Array) -> Operand:
         """A temporary array with the elements of a host array, which the call may change."""
@@ -145,8 +151,13 @@ class Workspace:
         assert dtype is not None  # callers pass arrays of vyre's types
         return host.copy() if self.in_place else self._uploaded(host, dtype)
 
-    def output(self, count: int, dtype: DType, out: ArrayLike = None, name: str = "out") -> Operand:
-        """An array that ``deliver`` returns: the caller's ``out`` if there is one. Its elements are not defined."""
+    def output(
+        self, count: int, dtype: DType, out: ArrayLike = None, name: str = "out", *, apart_from: Sequence[Array] = ()
+    ) -> Operand:
+        """An array that ``deliver`` returns: the caller's ``out`` if there is one. Its elements are not defined.
+
+        It may share no memory with the arrays in ``apart_from``, which the call reads while it writes.
+        """
         if out is None:
             if not self._returns_device_arrays:
                 operand = self.empty(count, dtype)
@@ -156,6 +167,9 @@ class Workspace:
         given, length = self.describe(out, name, (dtype,))
         if length != count:
             raise BadInputs(f"'{name}' has {length:,} elements, expected {count:,}.", f"pass {count:,} {given}.")
+        memory = _host_memory(out, name)
+        if memory is not None and any(np.may_share_memory(memory, other) for other in apart_from):
+            raise BadInputs(f"'{name}' shares memory with an array that the call reads.", "pass an array of its own.")
         return self._written(out, name, dtype, keeps_elements=False)
 
     def update(self, argument: ArrayLike, name: str, dtype: DType) -> Operand:
@@ -224,6 +238,13 @@ def require_count(value: Any, name: str, *, least: int = 0, most: int = MAX_ELEM
     if number is None or isinstance(value, bool) or not least <= number <= most:
         raise BadInputs(f"'{name}' is {value!r:.60}.", f"pass a whole number from {least:,} to {most:,}.")
     return number
+
+
+def _host_memory(array: ArrayLike, name: str) -> Array | None:
+    """The memory of an array, where the host can reach it."""
+    if isinstance(array, ResidentBuffer):
+        return array.owner.host_memory(array)
+    return array.host_memory if isinstance(array, DeviceArray) else _host_array(array, name)
 
 
 def _owner(argument: DeviceArray | ResidentBuffer) -> Backend:

@@ -186,7 +186,7 @@ def connected_components(g: Graph, *, backend: str | Backend | None = None, out:
     graph = require_graph(g)
     nodes = graph.num_nodes
     workspace = Workspace(backend, out)
-    labels = workspace.output(nodes, u32, out)
+    labels = workspace.output(nodes, u32, out, apart_from=graph.arrays)
     if nodes:
         join_components.on(workspace.backend).grid(workspace.workgroups(nodes, LANES))(
             graph.operand(workspace, "offsets"),

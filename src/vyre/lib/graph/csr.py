@@ -164,6 +164,12 @@ class Graph:
         return len(self.targets)
 
     @property
+    def arrays(self) -> list[Array]:
+        """Its arrays on the host."""
+        every = (self.offsets, self.targets, self.weights, self.kinds, self.tags)
+        return [one for one in every if one is not None]
+
+    @property
     def has_transpose(self) -> bool:
         """Whether the edges into each node are at hand."""
         return self._transpose is not None
@@ -296,7 +302,7 @@ def _numbers(value: ArrayLike, name: str) -> Array:
     try:
         return value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise BadInputs(f"'{name}' is no array: {error}.", "pass an array of one axis.") from None
+        raise BadInputs(f"'{name}' is no array: {str(error).rstrip('.')}.", "pass an array of one axis.") from None
 
 
 def _column(value: ArrayLike, name: str, count: int | None, *, exact: bool = False) -> Array:

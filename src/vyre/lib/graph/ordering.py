@@ -309,7 +309,7 @@ def topological_levels(g: Graph, *, backend: str | Backend | None = None, out: A
     graph = require_graph(g)
     require_few_nodes(graph, MAX_QUEUED)
     workspace = Workspace(backend, out)
-    level = workspace.output(graph.num_nodes, u32, out)
+    level = workspace.output(graph.num_nodes, u32, out, apart_from=graph.arrays)
     ordered, first_without = order_nodes(workspace, graph, level)
     if ordered != graph.num_nodes:
         without = counted(graph.num_nodes - ordered, "node is", "nodes are")

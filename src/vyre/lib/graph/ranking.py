@@ -16,7 +16,7 @@ from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.lang.kernel import Kernel
 from vyre.lib.graph.csr import Graph, require_graph
-from vyre.lib.workspace import ArrayLike, Workspace, require_count, shows_program
+from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, Workspace, require_count, shows_program
 from vyre.semantics.types import DType
 
 # Most nodes have few edges: with more lanes, more of them would be idle.
@@ -165,8 +165,10 @@ def pagerank(
     if dtype not in (DType.F32, DType.F64):
         raise BadInputs(f"'dtype' is {dtype!r:.60}.", "pass vyre.f32 or vyre.f64.")
     nodes = graph.num_nodes
+    if 2 * nodes > MAX_ELEMENTS:
+        raise BadInputs(f"'g' has {nodes:,} nodes.", f"rank graphs of at most {MAX_ELEMENTS // 2:,} nodes.")
     workspace = Workspace(backend, out)
-    rank = workspace.output(nodes, dtype, out)
+    rank = workspace.output(nodes, dtype, out, apart_from=graph.arrays)
     if nodes:
         chunks = -(-nodes // CHUNK)
         reverse = graph.transpose()

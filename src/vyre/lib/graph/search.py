@@ -364,7 +364,7 @@ def bfs(
     graph = require_graph(g)
     seeds = require_nodes(source, graph.num_nodes, "source")
     workspace = Workspace(backend, out)
-    level = workspace.output(graph.num_nodes, u32, out)
+    level = workspace.output(graph.num_nodes, u32, out, apart_from=graph.arrays)
     search_levels(workspace, graph, seeds, level)
     if not parents:
         return workspace.deliver(level)
@@ -396,7 +396,7 @@ def reach(
     allow = require_count(allow_mask, "allow_mask")
     hops = NO_NODE if max_hops is None else require_count(max_hops, "max_hops")
     workspace = Workspace(backend, out)
-    reached = workspace.output(graph.num_nodes, DType.BOOL, out)
+    reached = workspace.output(graph.num_nodes, DType.BOOL, out, apart_from=graph.arrays)
     level = workspace.empty(graph.num_nodes, u32)
     search_levels(workspace, graph, sources, level, allow, hops)
     find_reached.on(workspace.backend)[graph.num_nodes](level, reached)
@@ -422,12 +422,12 @@ def traverse(
     array([False,  True,  True, False])
     """
     graph = require_graph(g)
-    if direction not in ("forward", "backward", "both"):
+    if not isinstance(direction, str) or direction not in ("forward", "backward", "both"):
         raise BadInputs(f"'direction' is {direction!r:.60}.", "pass 'forward', 'backward' or 'both'.")
     sources = require_nodes(nodes, graph.num_nodes, "nodes")
     allow = require_count(allow_mask, "allow_mask")
     workspace = Workspace(backend, out)
-    found = workspace.output(graph.num_nodes, DType.BOOL, out)
+    found = workspace.output(graph.num_nodes, DType.BOOL, out, apart_from=graph.arrays)
     clear_marks.on(workspace.backend)[graph.num_nodes](found)
     if sources.size and graph.num_edges and allow:
         listed = workspace.upload(sources)

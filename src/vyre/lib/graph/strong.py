@@ -494,7 +494,7 @@ def strongly_connected_components(g: Graph, *, backend: str | Backend | None = N
     # The queue of ``spread`` holds two levels.
     require_few_nodes(graph, MAX_QUEUED // 2)
     workspace = Workspace(backend, out)
-    label = workspace.output(graph.num_nodes, u32, out)
+    label = workspace.output(graph.num_nodes, u32, out, apart_from=graph.arrays)
     if graph.num_nodes:
         find_components(workspace, graph, label)
     return workspace.deliver(label)
