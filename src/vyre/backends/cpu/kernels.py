@@ -12,6 +12,7 @@ from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL, Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
+from vyre.ir import nodes as n
 from vyre.ir.program import Program
 
 # A width of 1 is code for one invocation after another, without vectors.
@@ -34,7 +35,8 @@ class Kernels:
     """Makes and keeps compiled kernels for vectors of one width, or the machine's.
 
     Where the width is not given, launches of few invocations that go through memory each in its own way are compiled as
-    scalar code: most lanes of a vector would wait for others, and threads share the invocations.
+    scalar code: most lanes of a vector would wait for others, and threads share the invocations. Programs that know of
+    their workgroups are not: their invocations may go through memory side by side.
     """
 
     def __init__(
@@ -55,10 +57,21 @@ class Kernels:
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
-    def get(self, program: Program, grid: tuple[int, int, int], *, optimize: bool = True) -> CompiledKernel:
-        """The kernel for a launch of that grid; without optimisation it is compiled faster, and runs slower."""
+    def get(
+        self,
+        program: Program,
+        grid: tuple[int, int, int],
+        *,
+        optimize: bool = True,
+        whole: Program | None = None,
+    ) -> CompiledKernel:
+        """The kernel for a launch of that grid; without optimisation it is compiled faster, and runs slower.
+
+        ``whole`` is the program that this one is a segment of.
+        """
         flat = grid[1] == 1 and grid[2] == 1 and can_be_flat(program)
         is_small = flat and grid[0] * program.workgroup_size[0] <= self._few_invocations
+        is_small = is_small and not (whole or program).stats().has(n.LocalId, n.WorkgroupId)
         kept = program.__dict__.setdefault("_cpu_kernels", {})
         key = self.width, flat, is_small, optimize, self._check_elimination
         found: CompiledKernel | None = kept.get(key)

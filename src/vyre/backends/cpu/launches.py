@@ -37,8 +37,8 @@ def aligned_bytes(count: int) -> Array:
 class Sharing(msgspec.Struct, frozen=True):
     """When threads share a launch: with at least ``worth_sharing`` invocations, fewer are done before another begins.
 
-    Invocations that may do any amount of work are shared however few they are, a vector at a time. ``flat_grain`` is how
-    many of the others a thread takes at least at a time.
+    Invocations that may do any amount of work are shared however few they are, a vector at a time. ``flat_grain`` is
+    how many of the others a thread takes at least at a time.
     """
 
     threads: int

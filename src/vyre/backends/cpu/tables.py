@@ -105,7 +105,7 @@ class Nodes:
         held: dict[str, tuple[Address, Count]] = {
             slot.name: (place, slot.count) for slot, place in zip(plan.descriptors, memory, strict=True)
         }
-        get = partial(self._kernels.get, grid=cut.launch.grid, optimize=optimize)
+        get = partial(self._kernels.get, grid=cut.launch.grid, optimize=optimize, whole=plan.program)
         return self.add_cut(cut, held, get, clears, label)
 
     def add_cut(

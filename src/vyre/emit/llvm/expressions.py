@@ -19,15 +19,12 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.semantics.operators import OPERATORS
 from vyre.semantics.reductions import reduction_identity
-from vyre.semantics.scalars import to_bits
+from vyre.semantics.scalars import scalar_meaning, to_bits
 from vyre.semantics.types import DType
 
 __all__ = ["ALL", "NONE", "Expressions"]
 
 _WORDS: Final = (DType.U32, DType.I32)
-# The longest vector that a permutation takes, and the bits of the elements that registers hold.
-_REGISTER_BITS: Final = 512
-_BITS: Final = {"float": 32, "double": 64, **{f"i{bits}": bits for bits in (8, 16, 32, 64)}}
 # Stands for an operand that is at hand as a value.
 _GIVEN: Final = n.Var("")
 
@@ -132,6 +129,8 @@ class Expressions(Accesses):
         else:
             lanes, texts = self.scalar, [value.text for value in given]
         match node:
+            case n.BinOp(op) if _is_constant(shape, dtype, texts) and OPERATORS[op].result_type(dtype) is dtype:
+                return Value(dtype, shape, str(scalar_meaning(op, dtype)(*map(int, texts))))
             case n.BinOp("div" | "mod" as op) if shape is Shape.VARYING and dtype in _WORDS and _is_variable(given[1]):
                 text = lanes.divide_by_one(op, dtype, texts[0], given[1].text)
                 if op == "mod":
@@ -198,7 +197,7 @@ class Expressions(Accesses):
             case n.SubgroupReduce(op):
                 return Value(given[0].dtype, Shape.UNIFORM, self._reduce(op, given[0]))
             case n.SubgroupShuffle():
-                return self._shuffle(given[0], given[1])
+                return self._shuffle(node, given[0], given[1])
             case _:
                 raise TypeError(f"{type(node).__name__} is not an expression of a kernel")
 
@@ -234,73 +233,94 @@ class Expressions(Accesses):
             text = Lanes(code, held).binary(op, dtype, *parts)
         return code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
 
-    def _shuffle(self, value: Value, lane: Value) -> Value:
+    def _shuffle(self, node: n.SubgroupShuffle, value: Value, lane: Value) -> Value:
         """The value of another lane: zero where there is no such lane, or where it is not active.
 
-        Vectors of one register are permuted, and those of two as two halves. Longer ones go through memory.
+        Lanes that are compile-time constants are one permutation. Otherwise the values are stored, and loaded again:
+        one of them for all lanes, consecutive ones with zeros on both sides, or each by itself.
         """
-        code, width, element = self.code, self.width, ELEMENT[value.dtype]
+        element = ELEMENT[value.dtype]
         text = self.vector.select(self.mask, element, self._vector(value), NONE)
-        wanted = self._vector(lane)
-        if element == "i1":
-            text, element = self.vector.convert("zext", "i1", text, "i8"), "i8"
-        most = _REGISTER_BITS // _BITS[element]
-        if width <= most:
-            moved = self._permuted(element, text, wanted, width)
-        elif width == 2 * most:
-            moved = self._permuted_halves(element, text, wanted, most)
+        known = self._known_lanes(node.lane)
+        if known is not None:
+            return Value(value.dtype, Shape.VARYING, self._permuted(value.dtype, text, known))
+        held = DType.F32 if element == "float" else value.dtype
+        raw = self.vector.to_memory(held, text)
+        if lane.shape.stride == 1:
+            taken = self._stored_among_zeros(held, raw, lane.text)
         else:
-            return self._shuffle_in_memory(value.dtype, text, wanted)
-        inside = code.put(f"icmp ult {shaped('i32', width)} {wanted}, {spread(code, 'i32', str(self.step), width)}")
-        # A lane that does not exist gives poison, which is not chosen.
-        moved = self.vector.select(inside, element, moved, NONE)
-        if value.dtype is DType.BOOL:
-            moved = self.vector.op("icmp ne", "i8", moved, NONE)
-        return Value(value.dtype, Shape.VARYING, moved)
+            taken = self._stored_and_taken(held, raw, lane)
+        return Value(value.dtype, Shape.VARYING, self.vector.from_memory(held, taken))
 
-    def _permuted(self, element: str, text: str, wanted: str, lanes: int) -> str:
-        """The elements that the lanes ask for, one by one: LLVM makes one permutation of it, and one without a table
-        if it finds out which lanes they are.
-        """
-        code, kind = self.code, shaped(element, lanes)
-        made = "poison"
-        for lane in range(lanes):
-            place = code.put(f"extractelement {shaped('i32', lanes)} {wanted}, i32 {lane}")
-            taken = code.put(f"extractelement {kind} {text}, i32 {place}")
-            made = code.put(f"insertelement {kind} {made}, {element} {taken}, i32 {lane}")
-        return made
+    def _known_lanes(self, root: n.Expr) -> list[int] | None:
+        """What an expression of type u32 gives in each lane, where that is a compile-time constant."""
+        lanes = range(self.width)
 
-    def _permuted_halves(self, element: str, text: str, wanted: str, lanes: int) -> str:
-        """Each half of the result is chosen from permutations of both halves."""
-        code, places = self.code, shaped("i32", lanes)
+        def constants(node: n.Expr, given: list[list[int] | None]) -> list[int] | None:
+            match node:
+                case n.Lit(bits, DType.U32):
+                    return [bits] * self.width
+                case n.SubgroupLocalId():
+                    return list(lanes)
+                case n.Var(name) if (known := self.values.get(name)) is not None and known.dtype is DType.U32:
+                    stride, first = known.shape.stride, known.text
+                    is_constant = stride is not None and first.isdecimal()
+                    return [(int(first) + lane * (stride or 0)) % (1 << 32) for lane in lanes] if is_constant else None
+                case n.BinOp(op) if OPERATORS[op].result_type(DType.U32) is DType.U32:
+                    left, right = given
+                    if left is None or right is None:
+                        return None
+                    return list(map(scalar_meaning(op, DType.U32), left, right))
+                case _:
+                    return None
 
-        def halves(kind: str, vector: str) -> list[str]:
-            numbers = (range(lanes), range(lanes, 2 * lanes))
-            masks = (", ".join(f"i32 {number}" for number in half) for half in numbers)
-            return [code.put(f"shufflevector {kind} {vector}, {kind} poison, {places} <{mask}>") for mask in masks]
+        return walk.fold(root, constants)
 
-        sources = halves(shaped(element, 2 * lanes), text)
-        parts = []
-        for asked in halves(shaped("i32", 2 * lanes), wanted):
-            within = code.put(f"and {places} {asked}, {spread(code, 'i32', str(lanes - 1), lanes)}")
-            low, high = (self._permuted(element, source, within, lanes) for source in sources)
-            is_low = code.put(f"icmp ult {places} {asked}, {spread(code, 'i32', str(lanes), lanes)}")
-            parts.append(Lanes(code, lanes).select(is_low, element, low, high))
-        kind, every = shaped(element, lanes), ", ".join(f"i32 {number}" for number in range(2 * lanes))
-        return code.put(f"shufflevector {kind} {parts[0]}, {kind} {parts[1]}, <{2 * lanes} x i32> <{every}>")
-
-    def _shuffle_in_memory(self, dtype: DType, text: str, wanted: str) -> Value:
-        code, width = self.code, self.width
-        held = DType.F32 if ELEMENT[dtype] == "float" else DType.U8 if dtype is DType.BOOL else dtype
-        kind = shaped(STORED[held], width)
-        board = code.allocate(kind)
-        code.do(f"store {kind} {self.vector.to_memory(held, text)}, ptr {board}, align 64")
-        place = m.Place(board, str(self.step), held, True)
-        mask = self._and(self.mask, m.in_bounds(code, place, wanted, width))
-        taken = self.vector.from_memory(held, m.gather(code, place, wanted, mask, width))
+    def _permuted(self, dtype: DType, text: str, lanes: list[int]) -> str:
+        """The values of those lanes; the first of another vector stands for lanes that do not exist."""
+        element = ELEMENT[dtype]
         if dtype is DType.BOOL:
-            taken = self.vector.op("icmp ne", "i8", taken, NONE)
-        return Value(dtype, Shape.VARYING, taken)
+            text, element = self.vector.convert("zext", "i1", text, "i8"), "i8"
+        kind, width = shaped(element, self.width), self.width
+        places = ", ".join(f"i32 {lane if lane < self.step else width}" for lane in lanes)
+        moved = self.code.put(f"shufflevector {kind} {text}, {kind} {NONE}, <{width} x i32> <{places}>")
+        return self.vector.op("icmp ne", "i8", moved, NONE) if dtype is DType.BOOL else moved
+
+    def _stored_among_zeros(self, dtype: DType, raw: str, first: str) -> str:
+        """Consecutive lanes from ``first`` on: one load, which begins at most a vector before or behind the values."""
+        code, width = self.code, self.width
+        kind, size = shaped(STORED[dtype], width), dtype.bytes
+        board = code.allocate(f"[{3 * width} x {STORED[dtype]}]")
+        for number, part in enumerate((NONE, raw, NONE)):
+            place = code.put(f"getelementptr i8, ptr {board}, i64 {number * width * size}")
+            code.do(f"store {kind} {part}, ptr {place}, align {size}")
+        # A lane number with the top bit is a lane before the first.
+        for name, limit in (("smax", -width), ("smin", width)):
+            first = code.intrinsic(name, "i32", [("i32", first), ("i32", str(limit))], ["i32"])
+        offset = code.put(f"sext i32 {code.put(f'add i32 {first}, {width}')} to i64")
+        start = code.put(f"getelementptr {STORED[dtype]}, ptr {board}, i64 {offset}")
+        return code.put(f"load {kind}, ptr {start}, align {size}")
+
+    def _stored_and_taken(self, dtype: DType, raw: str, lane: Value) -> str:
+        """The elements that the lanes ask for, or the one that all of them do."""
+        code, width, kind = self.code, self.width, shaped(STORED[dtype], self.width)
+        board = code.allocate(kind)
+        code.do(f"store {kind} {raw}, ptr {board}, align 64")
+        place = m.Place(board, str(self.step), dtype, True)
+        if lane.shape is Shape.UNIFORM:
+            address = m.element_address(code, place, lane.text, 0)
+            inside = m.in_bounds(code, place, lane.text, 0)
+            found = code.put(f"select i1 {inside}, ptr {address}, ptr {m.ZEROS}")
+            loaded = code.put(f"load {STORED[dtype]}, ptr {found}, align {dtype.bytes}")
+            return spread(code, STORED[dtype], loaded, width)
+        wanted = self._vector(lane)
+        mask = self._and(self.mask, m.in_bounds(code, place, wanted, width))
+        return m.gather(code, place, wanted, mask, width)
+
+
+def _is_constant(shape: Shape, dtype: DType, texts: list[str]) -> bool:
+    """Whether operands are numbers that say what a u32 is in all lanes: a shuffle looks for lanes that it knows."""
+    return dtype is DType.U32 and shape is not Shape.VARYING and all(text.isdecimal() for text in texts)
 
 
 def _is_variable(value: Value) -> bool:

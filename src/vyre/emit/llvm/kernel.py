@@ -52,7 +52,7 @@ class Kernel(msgspec.Struct, frozen=True):
     and for each of ``buffers`` its address and length. ``captures`` are those of the buffers that the launch has to
     provide. ``is_unbounded`` says that loops may let an invocation do
     any amount of work, ``is_irregular`` that lanes leave loops at different times and access memory each at its own
-    place, and not the invocations of a workgroup side by side.
+    place.
     """
 
     text: str
@@ -159,8 +159,8 @@ class _Shell:
         )
 
     def _is_irregular(self) -> bool:
-        notes, works_by_group = self.body.notes, self.program.stats().has(n.LocalId, n.WorkgroupId)
-        return notes["divergent loops"] > 0 and notes["gathers"] + notes["scatters"] > 0 and not works_by_group
+        notes = self.body.notes
+        return notes["divergent loops"] > 0 and notes["gathers"] + notes["scatters"] > 0
 
     def _place_buffers(self) -> None:
         body, code = self.body, self.code
