@@ -46,5 +46,5 @@ def test_every_public_function_says_what_it_is(package: str) -> None:
 def test_the_program_of_a_function_prints() -> None:
     from vyre.lib import graph
 
-    assert str(graph.bfs.program).startswith("program search(workgroup 32)")
+    assert str(graph.bfs.program).startswith("program search(workgroup 16)")
     assert repr(graph.bfs) == "<vyre.lib function bfs>"
