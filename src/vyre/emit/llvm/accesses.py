@@ -63,7 +63,9 @@ class Accesses(Masks):
         proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
         if index.shape is Shape.UNIFORM:
             self.notes["uniform loads"] += 1
-            return Value(place.dtype, Shape.UNIFORM, m.load_uniform(code, place, index.text, checked=not proved))
+            # Scalar code follows memory from element to element, so the next load should not wait for a check.
+            text = m.load_uniform(code, place, index.text, checked=not proved, predicted=not width)
+            return Value(place.dtype, Shape.UNIFORM, text)
         if index.shape.stride == 1:
             self.notes["linear loads"] += 1
             ahead = id(load) in self.ahead and self._fills_lines(place)
@@ -144,7 +146,9 @@ class Accesses(Masks):
         code = self.code
         raw = self.scalar.to_memory(place.dtype, value.text)
         end = self._pass_over_if_nobody()
-        m.store_uniform(code, place, index.text, raw, checked=not proved)
+        # Of scalar code, each invocation has an index of its own, unless it is a literal.
+        is_private = not self.width and index.text.startswith("%")
+        m.store_uniform(code, place, index.text, raw, checked=not proved, is_private=is_private)
         if end:
             code.fall(end)
 

@@ -67,8 +67,23 @@ def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
     return code.put(f"icmp ult {shaped('i32', lanes)} {index}, {length}")
 
 
-def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True) -> str:
+def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, predicted: bool = False) -> str:
+    """The element at an index, zero if that is out of bounds.
+
+    A check that is ``predicted`` is a branch, so that the processor loads before it knows the result of the check.
+    """
     address = element_address(code, place, index, 0)
+    if checked and predicted:
+        inside, outside, end = (code.label(hint) for hint in ("inside", "outside", "end"))
+        code.branch(in_bounds(code, place, index, 0), inside, outside, likely=True)
+        code.begin(inside)
+        kind = STORED[place.dtype]
+        found = code.put(f"load {kind}, ptr {address}, align {place.dtype.bytes}")
+        code.go(end)
+        code.begin(outside)
+        code.fall(end)
+        raw = code.put(f"phi {kind} [ {found}, %{inside} ], [ zeroinitializer, %{outside} ]")
+        return Lanes(code, 0).from_memory(place.dtype, raw)
     if checked:
         address = code.put(f"select i1 {in_bounds(code, place, index, 0)}, ptr {address}, ptr {ZEROS}")
     raw = code.put(f"load {STORED[place.dtype]}, ptr {address}, align {place.dtype.bytes}")
@@ -112,11 +127,13 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
     return code.helper(f"gather.{suffix(stored, lanes)}", kind, arguments, write, "nounwind willreturn memory(read)")
 
 
-def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bool = True) -> None:
-    """Writes one element; the caller has made sure that somebody is there to write it.
+def store_uniform(
+    code: Code, place: Place, index: str, raw: str, *, checked: bool = True, is_private: bool = False
+) -> None:
+    """Write one element; the caller has made sure that a lane is active.
 
-    What a buffer holds already is not written: every vector comes here, and a line that several threads write goes back
-    and forth between them.
+    Unless the element is ``is_private`` to an invocation, what a buffer holds already is not written: every vector
+    comes here, and a line that several threads write goes back and forth between them.
     """
     done = code.label("stored")
     if checked:
@@ -127,13 +144,15 @@ def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bo
     address = element_address(code, place, index, 0)
     if place.is_shared:
         code.do(f"store {kind} {raw}, ptr {address}, align {size}")
+    elif is_private:
+        code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
     else:
         held = code.put(f"load atomic {kind}, ptr {address} monotonic, align {size}")
         change = code.label("change")
         code.branch(code.put(f"icmp eq {kind} {held}, {raw}"), done, change)
         code.begin(change)
         code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
-    if checked or not place.is_shared:
+    if checked or not (place.is_shared or is_private):
         code.fall(done)
 
 

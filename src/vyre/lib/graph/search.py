@@ -95,20 +95,28 @@ def pull_level(offsets, sources, kinds, allow, level, frontier, reached, turn, d
     for word in range(first, end):
         left = ~reached[word]
         hits = u32(0)
+        # What a node needs first is loaded while the one before it is looked at: memory is what a pull waits for.
+        node = word * 32 + vyre.ctz(left)
+        edge, stop = offsets[node], offsets[node + 1]
+        source = sources[edge]
         while left != 0:
-            node = word * 32 + vyre.ctz(left)
-            edge, stop = offsets[node], offsets[node + 1]
+            bit = left & (0 - left)
+            left = left & (left - 1)
+            following = word * 32 + vyre.ctz(left)
+            following_edge, following_stop = offsets[following], offsets[following + 1]
+            following_source = sources[following_edge]
+            degree = stop - edge
             while edge < stop:
-                source = sources[edge]
                 in_frontier = frontier[turn % 2 * words + (source >> 5)] >> (source & 31) & 1 != 0
                 if in_frontier and (not masked or kinds[edge] & allow != 0):
                     level[node] = depth + 1
-                    hits = hits | (left & (0 - left))
+                    hits = hits | bit
                     size += 1
-                    work += stop - offsets[node]
+                    work += degree
                     break
                 edge += 1
-            left = left & (left - 1)
+                source = sources[edge]
+            node, edge, stop, source = following, following_edge, following_stop, following_source
         reached[word] = reached[word] | hits
         frontier[(turn + 1) % 2 * words + word] = hits
     return size, work
@@ -166,15 +174,16 @@ def search_alone(
             edge, stop = offsets[node], offsets[node + 1]
             while edge < stop:
                 target = targets[edge]
-                bit = u32(1) << (target & 31)
-                if reached[target >> 5] & bit == 0 and (not masked or kinds[edge] & allow != 0):
-                    reached[target >> 5] = reached[target >> 5] | bit
+                if level[target] == NOT_REACHED and (not masked or kinds[edge] & allow != 0):
                     level[target] = at
                     queue[end] = target
                     end += 1
                     edges += offsets[target + 1] - offsets[target]
                 edge += 1
             first += 1
+    if first != end:
+        for i in range(size, end):
+            reached[queue[i] >> 5] = reached[queue[i] >> 5] | u32(1) << (queue[i] & 31)
     while first < end:
         found[queue[first] >> 5] = found[queue[first] >> 5] | u32(1) << (queue[first] & 31)
         first += 1
