@@ -202,17 +202,20 @@ def solve_on(offsets: Any, targets: Any, **options: Any) -> object:
 
 
 BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
-    "falling offsets": (lambda: solve_on([0, 2, 1], [0, 0]), "'offsets' falls at 2: 2 is followed by 1"),
-    "first offset": (lambda: solve_on([1, 2, 2], [0, 0]), "'offsets' does not begin with 0"),
-    "no offsets": (lambda: solve_on([], []), "'offsets' does not begin with 0"),
-    "target": (lambda: solve_on([0, 1, 2], [1, 5]), "'targets' has 5 at 1, and there are 2 blocks"),
-    "negative target": (lambda: solve_on([0, 1, 2], [1, -5]), "'targets' has -5 at 1, and ids are u32"),
-    "short targets": (lambda: solve_on([0, 1, 2], [1]), "'targets' has 1 elements, and 'offsets' ends with 2"),
-    "fractions": (lambda: solve_on([0, 1, 2], [0.5, 1]), "'targets' has shape .2,. and elements of type float64"),
+    "falling offsets": (lambda: solve_on([0, 2, 1], [0, 0]), "'offsets' falls at position 2: 2 is followed by 1"),
+    "first offset": (lambda: solve_on([1, 2, 2], [0, 0]), "'offsets' begins with 1"),
+    "no offsets": (lambda: solve_on([], []), "'offsets' is empty"),
+    "target": (lambda: solve_on([0, 1, 2], [1, 5]), "'targets' has 5 at position 1, and the number of nodes is 2"),
+    "negative target": (lambda: solve_on([0, 1, 2], [1, -5]), "'targets' has -5 at position 1"),
+    "short targets": (lambda: solve_on([0, 1, 2], [1]), "'targets' has 1 elements, expected 2"),
+    "fractions": (lambda: solve_on([0, 1, 2], [0.5, 1]), "'targets' has elements of type float64"),
     "graph": (lambda: dataflow.gen_kill(7, words(1, 1), words(1, 1)), "'graph' is a int"),
     "direction": (lambda: solve_on([0, 0, 0], [], direction="up"), "'direction' is 'up'.*'forward' or 'backward'"),
     "join": (lambda: solve_on([0, 0, 0], [], join="sum"), "'join' is 'sum'.*'union' or 'intersection'"),
-    "entries": (lambda: solve_on([0, 0, 0], [], entries=[0, 2]), "'entries' has 2 at 1, and there are 2 blocks"),
+    "entries": (
+        lambda: solve_on([0, 0, 0], [], entries=[0, 2]),
+        "'entries' has 2 at position 1, and the number of blocks is 2",
+    ),
     "boundary": (
         lambda: solve_on([0, 0, 0], [], boundary=words(2)),
         "'boundary' has shape .2,. and type uint32, expected uint32 of shape .1,.",
@@ -231,7 +234,7 @@ BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "block of a definition": (
         lambda: dataflow.reaching_definitions((words(3), words(0)), [0, 2], [0, 0]),
-        "'block_of' has 2 at 1, and there are 2 blocks",
+        "'block_of' has 2 at position 1, and the number of blocks is 2",
     ),
     "variables": (
         lambda: dataflow.reaching_definitions((words(3), words(0)), [0, 1], [0]),

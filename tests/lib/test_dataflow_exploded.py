@@ -205,23 +205,32 @@ ONE = ([0], [0], [0])
 BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "intra_proc": (
         lambda: dataflow.exploded_csr(1, 1, 1, ([0, 1], [0, 0], [0, 0]), (), (), ()),
-        "'intra_proc' has 1 at 1, expected less than 1",
+        "'intra_proc' has 1 at position 1, and num_procs is 1",
     ),
     "intra_dst_block": (
         lambda: dataflow.exploded_csr(1, 2, 1, ([0, 0], [0, 0], [1, 7]), (), (), ()),
-        "'intra_dst_block' has 7 at 1, expected less than 2",
+        "'intra_dst_block' has 7 at position 1, and blocks_per_proc is 2",
     ),
     "inter_dst_proc": (
         lambda: dataflow.exploded_csr(1, 1, 1, ONE, ([0], [0], [2], [0]), (), ()),
-        "'inter_dst_proc' has 2 at 0",
+        "'inter_dst_proc' has 2 at position 0, and num_procs is 1",
     ),
-    "gen_fact": (lambda: dataflow.exploded_csr(1, 1, 3, ONE, (), ([0], [0], [3]), ()), "'gen_fact' has 3 at 0"),
-    "kill_block": (lambda: dataflow.exploded_csr(1, 1, 3, ONE, (), (), ([0], [1], [0])), "'kill_block' has 1 at 0"),
+    "gen_fact": (
+        lambda: dataflow.exploded_csr(1, 1, 3, ONE, (), ([0], [0], [3]), ()),
+        "'gen_fact' has 3 at position 0",
+    ),
+    "kill_block": (
+        lambda: dataflow.exploded_csr(1, 1, 3, ONE, (), (), ([0], [1], [0])),
+        "'kill_block' has 1 at position 0",
+    ),
     "negative": (
         lambda: dataflow.exploded_csr(1, 1, 1, ([0, -3], [0, 0], [0, 0]), (), (), ()),
-        "'intra_proc' has -3 at 1, and ids are u32",
+        "'intra_proc' has -3 at position 1",
     ),
-    "no nodes": (lambda: dataflow.exploded_csr(0, 1, 1, ONE, (), (), ()), "'intra_proc' has 0 at 0.*pass no rows"),
+    "no nodes": (
+        lambda: dataflow.exploded_csr(0, 1, 1, ONE, (), (), ()),
+        "'intra_proc' has 0 at position 0, and num_procs is 0",
+    ),
     "short column": (
         lambda: dataflow.exploded_csr(1, 1, 1, ([0, 0], [0], [0, 0]), (), (), ()),
         "'intra_src_block' has 1 elements, and 'intra_proc' has 2.*each column of 'intra_edges'",
@@ -233,7 +242,7 @@ BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "no table": (lambda: dataflow.exploded_csr(1, 1, 1, ONE, (), 7, ()), "'gen' is a int, expected columns or rows"),
     "fractions": (
         lambda: dataflow.exploded_csr(1, 1, 1, ([0.5], [0], [0]), (), (), ()),
-        "'intra_proc' has shape .1,. and elements of type float64",
+        "'intra_proc' has elements of type float64",
     ),
     "count": (lambda: dataflow.exploded_csr(-1, 1, 1, (), (), (), ()), "'num_procs' is -1"),
     "too many nodes": (

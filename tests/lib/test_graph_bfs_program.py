@@ -314,19 +314,19 @@ BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "floats": (
         lambda: persistent_bfs([0.0, 0.0], [], [], [1]),
-        "'pg_edge_offsets' is float64[2]. Fix: pass one axis of u32.",
+        "'pg_edge_offsets' has elements of type float64, expected whole numbers. Fix: convert it: array.astype(np.uint32).",
     ),
     "two axes": (
         lambda: persistent_bfs([0, 1], [[0]], [1], [1]),
-        "'pg_edge_targets' is int64[1, 1]. Fix: pass one axis of u32.",
+        "'pg_edge_targets' has shape (1, 1), expected one axis. Fix: pass an array of one axis.",
     ),
     "a negative kind": (
         lambda: persistent_bfs([0, 1], [0], [-1], [1]),
-        "'pg_edge_kind_mask' has -1 at position 0. Fix: pass numbers from 0 to 4,294,967,295.",
+        "'pg_edge_kind_mask' has -1 at position 0. Fix: pass numbers from 0.",
     ),
     "a word over u32": (
         lambda: persistent_bfs([0, 1], [0], [1], [1 << 32]),
-        "'frontier_in' has 4294967296 at position 0. Fix: pass numbers from 0 to 4,294,967,295.",
+        "'frontier_in' has 4,294,967,296 at position 0, and ids are u32. Fix: pass at most 4,294,967,295.",
     ),
     "a negative number of nodes": (
         lambda: persistent_bfs_program(-1, 0),

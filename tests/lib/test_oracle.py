@@ -106,7 +106,7 @@ class TestExploded:
     def test_the_first_id_out_of_range_is_named(self) -> None:
         inputs = self.inputs()
         inputs[9] = words(3)
-        with pytest.raises(BadInputs, match="'gen_fact' has 3 at 0, expected less than 3"):
+        with pytest.raises(BadInputs, match="'gen_fact' has 3 at position 0, and facts_per_proc is 3"):
             dispatch(self.PROGRAM, inputs)
 
 

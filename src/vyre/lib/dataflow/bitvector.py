@@ -17,6 +17,8 @@ from vyre import u32
 from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
+from vyre.lib.columns import ids, require_below
+from vyre.lib.graph.csr import Graph
 from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, Workspace, shows_program
 from vyre.semantics.types import DType
 
@@ -206,13 +208,13 @@ def reaching_definitions(
     ([[0], [3]], [[3], [6]])
     """
     blocks = _graph_columns(graph)[0].size - 1
-    block, variable = _ids(block_of, "block_of"), _ids(variable_of, "variable_of")
+    block, variable = ids(block_of, "block_of"), ids(variable_of, "variable_of")
     if block.size != variable.size:
         raise BadInputs(
             f"'block_of' has {block.size:,} elements, and 'variable_of' has {variable.size:,}.",
             "pass one of each for every definition.",
         )
-    _require_below(block, blocks, "block_of", "blocks")
+    require_below(block, blocks, "block_of", "the number of blocks")
     words = -(-block.size // WORD)
     definition = np.arange(block.size)
     _, variable = np.unique(variable, return_inverse=True)
@@ -262,52 +264,13 @@ def _require_choice(value: str, name: str, choices: tuple[str, ...]) -> None:
         raise BadInputs(f"'{name}' is {value!r:.40}.", f"pass {' or '.join(map(repr, choices))}.")
 
 
-def _ids(given: ArrayLike, name: str) -> Array:
-    """A column of ids as u32."""
-    made = np.asarray(given)
-    if not made.size:
-        made = made.astype(np.uint32).reshape(-1)
-    if made.ndim != 1 or made.dtype.kind not in "iu":
-        raise BadInputs(
-            f"'{name}' has shape {made.shape} and elements of type {made.dtype}.", "pass one axis of whole numbers."
-        )
-    outside = (made < 0) | (made > MAX_ELEMENTS)
-    if outside.any():
-        at = int(outside.argmax())
-        raise BadInputs(f"'{name}' has {made[at]} at {at}, and ids are u32.", "pass ids from 0.")
-    return np.ascontiguousarray(made, np.uint32)
-
-
-def _require_below(column: Array, bound: int, name: str, what: str) -> None:
-    outside = column >= bound
-    if outside.any():
-        at = int(outside.argmax())
-        raise BadInputs(f"'{name}' has {column[at]} at {at}, and there are {bound:,} {what}.", f"pass {what} from 0.")
-
-
 def _graph_columns(graph: Any) -> tuple[Array, Array]:
     """The offsets and targets of a graph, checked."""
-    if hasattr(graph, "offsets") and hasattr(graph, "targets"):
-        graph = graph.offsets, graph.targets
-    if not isinstance(graph, (tuple, list)) or len(graph) != 2:
+    if isinstance(graph, (tuple, list)) and len(graph) == 2:
+        graph = Graph.from_csr(*graph)
+    if not isinstance(graph, Graph):
         raise BadInputs(f"'graph' is a {type(graph).__name__}.", "pass a Graph, or (offsets, targets).")
-    offsets, targets = _ids(graph[0], "offsets"), _ids(graph[1], "targets")
-    if not offsets.size or offsets[0] != 0:
-        raise BadInputs("'offsets' does not begin with 0.", "pass offsets of all blocks, and the number of edges last.")
-    falls = offsets[1:] < offsets[:-1]
-    if falls.any():
-        at = int(falls.argmax())
-        raise BadInputs(
-            f"'offsets' falls at {at + 1}: {offsets[at]} is followed by {offsets[at + 1]}.",
-            "pass offsets that never fall.",
-        )
-    edges = int(offsets[-1])
-    if targets.size < edges:
-        raise BadInputs(
-            f"'targets' has {targets.size:,} elements, and 'offsets' ends with {edges:,}.", "pass all targets."
-        )
-    _require_below(targets[:edges], offsets.size - 1, "targets", "blocks")
-    return offsets, targets[:edges]
+    return graph.offsets, graph.targets
 
 
 def _bitsets(given: ArrayLike, name: str, blocks: int) -> Array:
@@ -338,8 +301,8 @@ def _boundary(given: ArrayLike, words: int) -> Array:
 def _entry_blocks(given: ArrayLike, offsets: Array, direction: Direction) -> Array:
     blocks = offsets.size - 1
     if given is not None:
-        entries = _ids(given, "entries")
-        _require_below(entries, blocks, "entries", "blocks")
+        entries = ids(given, "entries")
+        require_below(entries, blocks, "entries", "the number of blocks")
         return entries
     return np.flatnonzero(np.diff(offsets) == 0) if direction == "backward" else np.arange(min(blocks, 1))
 

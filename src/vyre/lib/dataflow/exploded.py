@@ -17,6 +17,7 @@ from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 from vyre.ir.program import Program
+from vyre.lib.columns import ids, require_below
 from vyre.lib.dataflow.exploded_kernels import WORKGROUP, exploded_kernel, exploded_rows
 from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, Workspace, require_count, shows_program
 from vyre.semantics.types import DType
@@ -170,7 +171,7 @@ def exploded_csr(
     _require_nodes(parameters)
     for table, columns in tables.items():
         for name, column in columns.items():
-            _require_ids(column, name, shape[TABLES[table][name]])
+            _require_ids(column, name, TABLES[table][name], parameters)
     edges = _count_edges(parameters, tables)
     _require_edges(edges)
     workspace = Workspace(backend)
@@ -199,7 +200,7 @@ def _columns(given: ArrayLike, argument: str, table: str) -> dict[str, Array]:
         )
     if len(columns) != len(names):
         raise BadInputs(f"'{argument}' has {len(columns)} columns, expected {len(names)}.", f"pass {', '.join(names)}.")
-    made = {name: _words(column, name) for name, column in zip(names, columns, strict=True)}
+    made = {name: ids(column, name) for name, column in zip(names, columns, strict=True)}
     longest = max(made, key=lambda name: made[name].size)
     for name, column in made.items():
         if column.size < made[longest].size:
@@ -210,28 +211,9 @@ def _columns(given: ArrayLike, argument: str, table: str) -> dict[str, Array]:
     return made
 
 
-def _words(column: Any, name: str) -> Array:
-    """A column of ids as u32."""
-    made = np.asarray(column)
-    if not made.size:
-        return np.zeros(0, np.uint32)
-    if made.ndim != 1 or made.dtype.kind not in "iu":
-        raise BadInputs(
-            f"'{name}' has shape {made.shape} and elements of type {made.dtype}.", "pass one axis of whole numbers."
-        )
-    outside = (made < 0) | (made > MAX_ELEMENTS)
-    if outside.any():
-        at = int(outside.argmax())
-        raise BadInputs(f"'{name}' has {made[at]} at {at}, and ids are u32.", "pass ids from 0.")
-    return np.ascontiguousarray(made, np.uint32)
-
-
-def _require_ids(column: Array, name: str, bound: int) -> None:
-    outside = column >= bound
-    if outside.any():
-        at = int(outside.argmax())
-        fix = f"pass ids below {bound:,}." if bound else "pass no rows, or a shape with nodes."
-        raise BadInputs(f"'{name}' has {column[at]} at {at}, expected less than {bound:,}.", fix)
+def _require_ids(column: Array, name: str, bound: str, parameters: ExplodedParameters) -> None:
+    what = {"procs": "num_procs", "blocks": "blocks_per_proc", "facts": "facts_per_proc"}[bound]
+    require_below(column, getattr(parameters, bound), name, what)
 
 
 def _count_edges(parameters: ExplodedParameters, tables: Mapping[str, Mapping[str, Array]]) -> int:
@@ -301,7 +283,7 @@ def exploded_answer(program: Program, columns: Mapping[str, Array]) -> dict[str,
                     f"pass {count:,} words, one for each row.",
                     buffer=name,
                 )
-            _require_ids(columns[name][:count], name, getattr(parameters, names[name]))
+            _require_ids(columns[name][:count], name, names[name], parameters)
     row_ptr, col_idx, killed = exploded_csr_reference(parameters, columns)
     given = {"killed": killed, "row_ptr": row_ptr, "row_cursor": [], "col_idx": col_idx, "col_len": [len(col_idx)]}
     answer = {name: np.zeros(program.buffer(name).count, np.uint32) for name in OUTPUTS}

@@ -22,8 +22,9 @@ from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 from vyre.ir.program import Program
 from vyre.lang.backends import shared_backend
+from vyre.lib.columns import ids
 from vyre.lib.graph.csr import ALL_KINDS, MAX_NODES, NO_NODE
-from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, require_count
+from vyre.lib.workspace import ArrayLike, require_count
 
 PERSISTENT_BFS: Final = "vyre.lib.graph.persistent_bfs"
 # A workgroup is one subgroup.
@@ -370,7 +371,7 @@ def persistent_bfs(
     (array([7], dtype=uint32), True, True)
     """
     starts, ends, masks, words = (
-        _column(value, name)
+        ids(value, name)
         for value, name in zip((offsets, targets, kinds, frontier), (*INPUTS[1:4], "frontier_in"), strict=True)
     )
     cut = cut_edge_columns(starts, {INPUTS[2]: ends, INPUTS[3]: masks})
@@ -387,13 +388,3 @@ def persistent_bfs(
     closed, changed, converged = pipeline.dispatch([unused, starts, *padded, unused, words])
     flags = [bool(np.frombuffer(flag, np.uint32)[0]) for flag in (changed, converged)]
     return np.frombuffer(closed, np.uint32).copy(), flags[0], flags[1]
-
-
-def _column(value: ArrayLike, name: str) -> Array:
-    host = np.asarray(value)
-    if host.ndim != 1 or (host.size and host.dtype.kind not in "iu"):
-        raise BadInputs(f"'{name}' is {host.dtype}{list(host.shape)}.", "pass one axis of u32.")
-    if host.size and (host.min() < 0 or host.max() > MAX_ELEMENTS):
-        at = int(((host < 0) | (host > MAX_ELEMENTS)).argmax())
-        raise BadInputs(f"'{name}' has {host[at]} at position {at}.", f"pass numbers from 0 to {MAX_ELEMENTS:,}.")
-    return np.ascontiguousarray(host, np.uint32)

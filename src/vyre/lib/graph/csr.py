@@ -15,6 +15,7 @@ from vyre.driver.backend import Backend
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 from vyre.lang.arrays import DeviceArray, array
+from vyre.lib.columns import column, ids, numbers, require_below
 from vyre.lib.workspace import MAX_ELEMENTS, ArrayLike, Operand, Workspace
 from vyre.semantics.types import DType
 
@@ -71,7 +72,7 @@ class Graph:
         Without ``num_nodes`` there are as many nodes as the ends name. ``undirected`` adds the reverse of every edge,
         except for self loops. The targets of each node are sorted. O(E log E).
         """
-        ends = [_ids(sources, "sources", MAX_NODES - 1), _ids(targets, "targets", MAX_NODES - 1)]
+        ends = [ids(sources, "sources", most=MAX_NODES - 1), ids(targets, "targets", most=MAX_NODES - 1)]
         if len(ends[0]) != len(ends[1]):
             raise BadInputs(
                 f"'sources' has {len(ends[0]):,} elements and 'targets' has {len(ends[1]):,}.",
@@ -81,7 +82,7 @@ class Graph:
             num_nodes = max((int(end.max()) + 1 for end in ends if end.size), default=0)
         count = _node_count(num_nodes)
         for end, name in zip(ends, ("sources", "targets"), strict=True):
-            _require_below(end, count, name, "num_nodes")
+            require_below(end, count, name, "num_nodes")
         columns = {
             "weights": _weights(weights, len(ends[0]), exact=True),
             "kinds": _words(kinds, "kinds", len(ends[0]), exact=True),
@@ -111,7 +112,7 @@ class Graph:
 
         Longer (padded) edge columns are cut to it. Arrays of uint32 and int32 are used without a copy. O(N + E) checks.
         """
-        starts = _ids(offsets, "offsets", MAX_ELEMENTS)
+        starts = ids(offsets, "offsets")
         if not starts.size:
             raise BadInputs("'offsets' is empty.", "pass one offset for each node, and the number of edges last.")
         if starts[0] != 0:
@@ -124,8 +125,8 @@ class Graph:
                 "pass offsets that never fall.",
             )
         edges, nodes = int(starts[-1]), _node_count(len(starts) - 1)
-        ends = _ids(targets, "targets", MAX_ELEMENTS, edges)
-        _require_below(ends, nodes, "targets", "the number of nodes")
+        ends = ids(targets, "targets", count=edges)
+        require_below(ends, nodes, "targets", "the number of nodes")
         graph = cls(
             starts,
             ends,
@@ -248,15 +249,15 @@ def require_graph(value: Any) -> Graph:
 def require_nodes(given: ArrayLike, count: int, name: str) -> Array:
     """Numbers of nodes as u32: one number, a list or an array; BadInputs names the first that is no node."""
     listed = given
-    if not isinstance(given, DeviceArray) and _numbers(given, name).ndim == 0:
+    if not isinstance(given, DeviceArray) and numbers(given, name).ndim == 0:
         try:
             listed = None if isinstance(given, (bool, np.bool_)) else [index(given)]
         except TypeError:
             listed = None
         if listed is None:
             raise BadInputs(f"'{name}' is {given!r:.60}.", "pass the number of a node, or several.")
-    nodes = _ids(listed, name, MAX_ELEMENTS)
-    _require_below(nodes, count, name, "the number of nodes")
+    nodes = ids(listed, name)
+    require_below(nodes, count, name, "the number of nodes")
     return nodes
 
 
@@ -298,59 +299,14 @@ def _node_count(value: Any) -> int:
     return count
 
 
-def _numbers(value: ArrayLike, name: str) -> Array:
-    try:
-        return value.numpy() if isinstance(value, DeviceArray) else np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise BadInputs(f"'{name}' is no array: {str(error).rstrip('.')}.", "pass an array of one axis.") from None
-
-
-def _column(value: ArrayLike, name: str, count: int | None, *, exact: bool = False) -> Array:
-    """An array of one axis; of a longer one, the first ``count`` elements, unless that must be ``exact``."""
-    host = _numbers(value, name)
-    if host.ndim != 1:
-        raise BadInputs(f"'{name}' has shape {host.shape}, expected one axis.", "pass an array of one axis.")
-    if count is not None and (len(host) < count or (exact and len(host) != count)):
-        raise BadInputs(f"'{name}' has {len(host):,} elements, expected {count:,}.", f"pass {count:,} elements.")
-    return np.ascontiguousarray(host[:count], host.dtype.newbyteorder("="))
-
-
-def _ids(value: ArrayLike, name: str, most: int, count: int | None = None, *, exact: bool = False) -> Array:
-    """Numbers as u32, without a copy where they are 32-bit; BadInputs names the first that does not fit."""
-    host = _column(value, name, count, exact=exact)
-    if not host.size:
-        return np.zeros(0, np.uint32)
-    if host.dtype.kind not in "iu":
-        raise BadInputs(
-            f"'{name}' has elements of type {host.dtype}, expected whole numbers.",
-            "convert it: array.astype(np.uint32).",
-        )
-    if host.dtype.kind == "i" and host.min() < 0:
-        at = int((host < 0).argmax())
-        raise BadInputs(f"'{name}' has {host[at]} at position {at}.", "pass numbers from 0.")
-    if most < np.iinfo(host.dtype).max and host.max() > most:
-        at = int((host > most).argmax())
-        raise BadInputs(f"'{name}' has {host[at]:,} at position {at}, and ids are u32.", f"pass at most {most:,}.")
-    return host.view(np.uint32) if host.dtype.itemsize == 4 else host.astype(np.uint32)
-
-
-def _require_below(values: Array, limit: int, name: str, what: str) -> None:
-    if values.size and values.max() >= limit:
-        at = int((values >= limit).argmax())
-        raise BadInputs(
-            f"'{name}' has {values[at]:,} at position {at}, and {what} is {limit:,}.",
-            f"pass numbers below {limit:,}.",
-        )
-
-
 def _words(value: ArrayLike, name: str, count: int, *, exact: bool = False) -> Array | None:
-    return None if value is None else _ids(value, name, MAX_ELEMENTS, count, exact=exact)
+    return None if value is None else ids(value, name, count=count, exact=exact)
 
 
 def _weights(value: ArrayLike, count: int, *, exact: bool = False) -> Array | None:
     if value is None:
         return None
-    host = _column(value, "weights", count, exact=exact)
+    host = column(value, "weights", count, exact=exact)
     if host.dtype.kind in "iu":
         host = host.astype(np.float64)
     if host.dtype not in _WEIGHTS:
