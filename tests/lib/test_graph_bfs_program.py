@@ -314,7 +314,8 @@ BAD_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "floats": (
         lambda: persistent_bfs([0.0, 0.0], [], [], [1]),
-        "'pg_edge_offsets' has elements of type float64, expected whole numbers. Fix: convert it: array.astype(np.uint32).",
+        "'pg_edge_offsets' has elements of type float64, expected whole numbers. "
+        "Fix: convert it: array.astype(np.uint32).",
     ),
     "two axes": (
         lambda: persistent_bfs([0, 1], [[0]], [1], [1]),
