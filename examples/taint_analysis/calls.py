@@ -175,9 +175,9 @@ def _call_getattr(context: Expressions, arguments: Arguments, node: ast.Call) ->
     """``getattr`` with a literal is that attribute; otherwise it is as its object is. The name does not matter."""
     value, *_ = arguments.positional[0]
     default = [one for one, _ in arguments.positional[2:]]
-    name = node.args[1]
-    if value.alias is not None and isinstance(name, ast.Constant) and isinstance(name.value, str):
-        return union([context.read((*value.alias, name.value)), *default])
+    name = tables.constant_key(node.args[1])
+    if value.alias is not None and isinstance(name, str) and name.isidentifier():
+        return union([context.read((*value.alias, name)), *default])
     return union([value, *default])
 
 
