@@ -1,10 +1,12 @@
 """Calls: which functions a call reaches, what they get, and what comes back.
 
 A call is followed into functions, methods and constructors of the package: by name, through imports and aliases, on
-``self``, ``cls`` and ``super()``, and on variables and attributes whose class is plain (see ``classes``); on
-an object, overrides in subclasses are followed too. Decorators are ignored, except that they may make parameters
-untrusted. Any other call is looked up in ``tables``, and otherwise its result is as its object and its arguments are.
-Functions that are passed as values are not followed.
+``self``, ``cls`` and ``super()``, and on variables and attributes whose class is plain (see ``classes``). On an object,
+overrides in subclasses are followed too, unless there are more than a dozen. Any other call is looked up in ``tables``,
+and otherwise its result is as its object and its arguments are. What comes out of a sink is not followed.
+
+Decorators are ignored, except those of ``tables`` that fill parameters from outside. Functions that are passed as
+values are not followed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from taint_analysis.flow import Assignment, Body, Call, Node, Path, SinkCall, Source, is_global, is_temporary, shown
+from taint_analysis.flow import (
+    RETURN,
+    Assignment,
+    Body,
+    Call,
+    Node,
+    Path,
+    SinkCall,
+    Source,
+    is_global,
+    is_temporary,
+    shown,
+)
 from taint_analysis.problem import TaintProblem
 from taint_analysis.tables import Danger
 from vyre.lib import dataflow
@@ -133,7 +145,7 @@ def _read(problem: TaintProblem, witness: list[Any]) -> tuple[str, list[Step]]:
         if not before.fact:
             source = next(_sources(node, path, target[0]))
             kind, label, syntax = "source", source.label, source.syntax
-        holder = "" if is_temporary(path) and kind != "assign" else shown(path)
+        holder = "" if is_temporary(path) and path[0] != RETURN[0] else shown(path)
         callee = target[0].name if after.kind == "call" else ""
         steps.append(Step(kind, place_of(body, syntax), body.name, holder, callee))
     return label, steps
