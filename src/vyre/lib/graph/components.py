@@ -15,13 +15,13 @@ import vyre
 from vyre import u32
 from vyre.driver.backend import Backend
 from vyre.lib.graph.csr import NO_NODE, Graph, require_graph
-from vyre.lib.graph.search import WORKGROUP, part_of
 from vyre.lib.workspace import ArrayLike, Workspace, shows_program
 
+LANES: Final = 32
 # How far a label follows its hooks before all labels have moved on.
 _STEPS: Final = 8
-# How many nodes are asked for their label to guess the most common one.
-_SAMPLES: Final = 32
+# Nodes of this degree and more have their edges shared between the lanes of a workgroup.
+_LARGE: Final = 32
 
 
 @vyre.function
@@ -34,37 +34,57 @@ def hook(hooks, changed, turn, one, other):
 
 
 @vyre.function
-def hook_nodes(offsets, targets, labels, hooks, first, end):
+def hook_nodes(offsets, targets, labels, hooks):
     """Make every node its own label, hooked to the target of its first edge if that is smaller."""
-    for node in range(first, end):
+    node = vyre.gid()
+    while node < len(labels):
         edge = offsets[node]
         labels[node] = node
         hooks[node] = vyre.min(node, targets[edge]) if edge < offsets[node + 1] else node
+        node += vyre.num_workgroups() * LANES
 
 
 @vyre.function
-def hook_second_edges(offsets, targets, labels, hooks, changed, first, end):
+def hook_second_edges(offsets, targets, labels, hooks, changed):
     """Hook by the second edge of every node."""
-    for node in range(first, end):
+    node = vyre.gid()
+    while node < len(labels):
         edge = offsets[node] + 1
         if edge < offsets[node + 1]:
             hook(hooks, changed, 0, labels[node], labels[targets[edge]])
+        node += vyre.num_workgroups() * LANES
 
 
 @vyre.function
-def hook_edges(offsets, targets, labels, hooks, changed, turn, common, first, end):
+def hook_edges(offsets, targets, labels, hooks, changed, turn, common):
     """Hook by all edges of the nodes that have not the most common label."""
-    for node in range(first, end):
-        label = labels[node]
-        if label != common:
-            for edge in range(offsets[node], offsets[node + 1]):
-                hook(hooks, changed, turn, label, labels[targets[edge]])
+    base = vyre.wg() * LANES
+    while base < len(labels):
+        node = base + vyre.lid()
+        mine = labels[node] if node < len(labels) else u32(common)
+        first, end = u32(0), u32(0)
+        if node < len(labels) and mine != common:
+            first, end = offsets[node], offsets[node + 1]
+        large = vyre.subgroup_ballot(end - first >= _LARGE)
+        while large != 0:
+            shared = base + vyre.ctz(large)
+            large = large & (large - 1)
+            edge = offsets[shared] + vyre.lid()
+            while edge < offsets[shared + 1]:
+                hook(hooks, changed, turn, labels[shared], labels[targets[edge]])
+                edge += LANES
+        if end - first < _LARGE:
+            while first < end:
+                hook(hooks, changed, turn, mine, labels[targets[first]])
+                first += 1
+        base += vyre.num_workgroups() * LANES
 
 
 @vyre.function
-def follow_hooks(labels, hooks, unfinished, turn, first, end):
+def follow_hooks(labels, hooks, unfinished, turn):
     """Let every label follow its hooks some steps."""
-    for node in range(first, end):
+    node = vyre.gid()
+    while node < len(labels):
         label = hooks[node]
         following = hooks[label]
         step = 0
@@ -75,21 +95,30 @@ def follow_hooks(labels, hooks, unfinished, turn, first, end):
         labels[node] = label
         if following != label:
             unfinished[turn % 3] = 1
+        node += vyre.num_workgroups() * LANES
 
 
 @vyre.function
-def compress(labels, hooks, unfinished, turn, first, end):
+def copy_labels(labels, hooks):
+    """Make the hooks those of the labels."""
+    node = vyre.gid()
+    while node < len(labels):
+        hooks[node] = labels[node]
+        node += vyre.num_workgroups() * LANES
+
+
+@vyre.function
+def compress(labels, hooks, unfinished, turn):
     """Let every label follow its hooks to the end, and return the number of the next round."""
     go_on = True
     while go_on:
         vyre.grid_sync()
         if vyre.gid() == 0:
             unfinished[(turn + 1) % 3] = 0
-        follow_hooks(labels, hooks, unfinished, turn, first, end)
+        follow_hooks(labels, hooks, unfinished, turn)
         vyre.grid_sync()
         go_on = unfinished[turn % 3] != 0
-        for node in range(first, end):
-            hooks[node] = labels[node]
+        copy_labels(labels, hooks)
         turn += 1
     vyre.grid_sync()
     return turn
@@ -97,20 +126,17 @@ def compress(labels, hooks, unfinished, turn, first, end):
 
 @vyre.function
 def most_common(labels):
-    """The most common label among some nodes."""
-    best, most = u32(0), u32(0)
-    for i in range(_SAMPLES):
-        label = labels[i * (len(labels) // _SAMPLES)]
-        count = u32(0)
-        for k in range(_SAMPLES):
-            if labels[k * (len(labels) // _SAMPLES)] == label:
-                count += 1
-        if count > most:
-            best, most = label, count
-    return best
+    """The most common label among one node for each lane of a workgroup."""
+    mine = labels[vyre.lid() * (len(labels) // LANES)]
+    count = u32(0)
+    for lane in range(LANES):
+        if vyre.subgroup_shuffle(mine, lane) == mine:
+            count += 1
+    best = vyre.subgroup_ballot(count == vyre.subgroup_reduce("max", count))
+    return vyre.subgroup_shuffle(mine, vyre.ctz(best))
 
 
-@vyre.kernel(workgroup=WORKGROUP)
+@vyre.kernel(workgroup=LANES, subgroup=LANES)
 def join_components(
     offsets: vyre.In[u32],
     targets: vyre.In[u32],
@@ -121,14 +147,15 @@ def join_components(
     unfinished: vyre.InOut[u32],
     guess: vyre.InOut[u32],
 ) -> None:
-    """Give every node the smallest node of its component; flags are zero at first. Invocations own parts of nodes."""
-    first, end = part_of(u32(0), len(labels))
-    hook_nodes(offsets, targets, labels, hooks, first, end)
-    turn = compress(labels, hooks, unfinished, 0, first, end)
-    hook_second_edges(offsets, targets, labels, hooks, changed, first, end)
-    turn = compress(labels, hooks, unfinished, turn, first, end)
-    if vyre.gid() == 0:
-        guess[0] = most_common(labels)
+    """Give every node the smallest node of its component; flags are zero at first."""
+    hook_nodes(offsets, targets, labels, hooks)
+    turn = compress(labels, hooks, unfinished, 0)
+    hook_second_edges(offsets, targets, labels, hooks, changed)
+    turn = compress(labels, hooks, unfinished, turn)
+    if vyre.wg() == 0:
+        common = most_common(labels)
+        if vyre.lid() == 0:
+            guess[0] = common
     vyre.grid_sync()
     common = guess[0] if is_symmetric else u32(NO_NODE)
     # The second edges have set the flag of pass 0, which the first of these passes clears for the one after the next.
@@ -138,11 +165,11 @@ def join_components(
         vyre.grid_sync()
         if vyre.gid() == 0:
             changed[(pass_number + 1) % 3] = 0
-        hook_edges(offsets, targets, labels, hooks, changed, pass_number, common, first, end)
+        hook_edges(offsets, targets, labels, hooks, changed, pass_number, common)
         vyre.grid_sync()
         go_on = changed[pass_number % 3] != 0
         if go_on:
-            turn = compress(labels, hooks, unfinished, turn, first, end)
+            turn = compress(labels, hooks, unfinished, turn)
         pass_number += 1
 
 
@@ -161,7 +188,7 @@ def connected_components(g: Graph, *, backend: str | Backend | None = None, out:
     workspace = Workspace(backend, out)
     labels = workspace.output(nodes, u32, out, apart_from=graph.arrays)
     if nodes:
-        join_components.on(workspace.backend).grid(workspace.workgroups(nodes, 32 * WORKGROUP))(
+        join_components.on(workspace.backend).grid(workspace.workgroups(nodes, LANES))(
             graph.operand(workspace, "offsets"),
             graph.operand(workspace, "targets"),
             graph.is_symmetric,
