@@ -38,6 +38,14 @@ def report_cleanup(error: BaseException, failures: Sequence[Exception]) -> None:
             error.add_note(f"Cleaning up failed too: {failure}")
 
 
+def locate(error: BaseException, where: str) -> None:
+    """Make an error also tell where it happened: in its message, or in a note if it is not one of vyre's."""
+    if isinstance(error, VyreError):
+        error.message = f"in {where}: {error.message}"
+    else:
+        error.add_note(f"in {where}")
+
+
 class InvalidProgram(VyreError):
     """The program breaks a rule of the language; ``diagnostics`` says which and where."""
 

@@ -24,6 +24,11 @@ _WRITTEN: Final[dict[type, Callable[[Any], str]]] = {
     **dict.fromkeys((n.Store, n.Atomic, n.AllReduce, n.Broadcast), _BUFFER),
     **dict.fromkeys(_TRANSFERS, _DESTINATION),
 }
+# Which fields of a node name buffers, by class.
+_NAMING: Final[dict[type, list[str]]] = {
+    cls: [field for field in ("buffer", "source", "destination", "count_buffer") if field in cls.__struct_fields__]
+    for cls in (*n.EXPRESSION_CLASSES, *n.STATEMENT_CLASSES)
+}
 
 
 def buffers_read(node: n.Node) -> tuple[str, ...]:
@@ -54,3 +59,18 @@ def writes_of_statements(program: Program) -> Iterator[tuple[n.Stmt, set[str]]]:
 def written_buffers(program: Program) -> frozenset[str]:
     """The buffers that some statement of the program writes."""
     return frozenset().union(*(written for _, written in writes_of_statements(program)))
+
+
+def named_buffers(program: Program) -> frozenset[str]:
+    """The buffers that some node of the program names: those it reads, writes, measures or transfers."""
+    found: set[str] = set()
+    for statement in walk.statements(program.entry):
+        found.update(_named(statement))
+        for root in walk.operands(statement):
+            for node in walk.postorder(root):
+                found.update(_named(node))
+    return frozenset(found)
+
+
+def _named(node: n.Node) -> list[str]:
+    return [getattr(node, field) for field in _NAMING[type(node)]]

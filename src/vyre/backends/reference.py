@@ -1,69 +1,54 @@
-"""Who tells what is right? The reference interpreter, behind the whole contract.
+"""The reference interpreter as a device: what every other backend is compared with.
 
-Resident buffers are host memory, grid barriers are native, and features can be switched off, so that every route
-through the driver can be tried against the oracle itself.
+Memory is the host's, grid barriers are native, and features can be switched off, so that every way through the driver
+can be tried against the oracle itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from time import perf_counter, perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 import vyre
 from vyre import reference
-from vyre.driver import trace
-from vyre.driver.backend import Backend, Fill, Upload
-from vyre.driver.binding import BindingPlan, binder_of
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
-from vyre.driver.fixpoint import Passes, run_to_fixpoint
-from vyre.driver.outputs import OutputBuffers, byte_view, stored
-from vyre.driver.pending import Inputs
+from vyre.driver.backend import Backend
+from vyre.driver.config import DispatchConfig
+from vyre.driver.device import Copy, Device, Fill, Handle, Range, RunOptions
 from vyre.driver.profile import EVERY_TYPE, DeviceProfile
-from vyre.driver.resident import ResidentBuffer, require_byte, require_byte_len, require_owned, require_range, staged
-from vyre.driver.telemetry import count_launch
-from vyre.driver.timing import TimedResult
-from vyre.errors import DeviceOutOfMemory, Timeout, UnsupportedFeature
+from vyre.driver.resident import require_byte
+from vyre.driver.timing import Timing
+from vyre.errors import DeviceOutOfMemory, Timeout
 from vyre.ir import nodes as n
-from vyre.ir.binding import Array
 from vyre.ir.buffers import Access, BufferDecl, Role
-from vyre.ir.launch import MAX_GRID_AXIS
+from vyre.ir.launch import MAX_GRID_AXIS, Launch
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
-from vyre.ir.program import Program, require_program
+from vyre.ir.program import Program
 from vyre.ir.walk import rewrite
-from vyre.lower.plan import contains_grid_sync
+from vyre.lower.schedule import host_buffers
 from vyre.reference import IN_ORDER, Schedule, seeded
 
 _MOST_INVOCATIONS: Final = MAX_WORKGROUP_INVOCATIONS
 
 
-class ReferenceBackend(Backend):
-    """The reference interpreter: exact, complete and slow; what every other backend is compared with."""
+class ReferenceDevice(Device):
+    """The interpreter behind the device contract; memory are byte arrays."""
 
     id = "reference"
     version = vyre.__version__
 
-    def __init__(
-        self,
-        *,
-        grid_sync: bool = True,
-        resident: bool = True,
-        schedule: Schedule = IN_ORDER,
-        poison: int = 0,
-        fuel: int = reference.DEFAULT_FUEL,
-    ) -> None:
-        self._contains_grid_sync = grid_sync
-        self._has_resident = resident
+    def __init__(self, *, grid_sync: bool, resident: bool, schedule: Schedule, poison: int, fuel: int) -> None:
+        self._grid_sync = grid_sync
+        self._resident = resident
         self._schedule = schedule
         self._poison = require_byte(poison)
         self._fuel = fuel
 
     @cached_property
-    def capabilities(self) -> DeviceProfile:
+    def profile(self) -> DeviceProfile:
         return DeviceProfile(
             backend=self.id,
             device="interpreter",
@@ -76,10 +61,10 @@ class ReferenceBackend(Backend):
             shared_memory=True,
             async_transfers=True,
             indirect_dispatch=True,
-            traps=self._contains_grid_sync,
-            collectives=self._contains_grid_sync,
-            grid_sync=self._contains_grid_sync,
-            resident=self._has_resident,
+            traps=self._grid_sync,
+            collectives=self._grid_sync,
+            grid_sync=self._grid_sync,
+            resident=self._resident,
             mul_high=True,
             max_native_int_width=64,
             max_workgroup_size=(_MOST_INVOCATIONS, _MOST_INVOCATIONS, _MOST_INVOCATIONS),
@@ -87,141 +72,80 @@ class ReferenceBackend(Backend):
             max_workgroups_per_axis=MAX_GRID_AXIS,
         )
 
-    def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
-        return self._contains_grid_sync and contains_grid_sync(require_program(program))
-
-    def dispatch(
-        self,
-        program: Program,
-        inputs: Inputs,
-        config: DispatchConfig | None = None,
-        *,
-        into: OutputBuffers | None = None,
-    ) -> list[memoryview]:
-        return self.dispatch_timed(program, inputs, config, into=into).outputs
-
-    def dispatch_timed(
-        self,
-        program: Program,
-        inputs: Inputs,
-        config: DispatchConfig | None = None,
-        *,
-        into: OutputBuffers | None = None,
-    ) -> TimedResult:
-        start = perf_counter_ns()
-        config = config or DEFAULT_CONFIG
-        bound = binder_of(program).bind(inputs, config, self.capabilities)
-        plan = bound.plan
-        memory = {
-            slot.name: np.zeros(slot.count, slot.dtype.storage)
-            if slot.input_slot is None
-            else bound.inputs[slot.input_slot]
-            for slot in plan.descriptors
-        }
-        ran = self._run(plan, memory, config)
-        outputs = plan.deliver([memory[slot.name] for slot in plan.outputs], into)
-        return TimedResult(outputs, perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
-
-    def dispatch_resident(
-        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
-    ) -> TimedResult:
-        self._require_resident()
-        start = perf_counter_ns()
-        config = config or DEFAULT_CONFIG
-        plan = binder_of(program).bind_resident(self, resources, config)
-        bound = dict(zip((slot.name for slot in plan.descriptors), resources, strict=True))
-        memory = {
-            slot.name: np.zeros(slot.count, slot.dtype.storage)
-            if slot.role is Role.OUTPUT
-            else np.frombuffer(bound[slot.name].handle, slot.dtype.storage, slot.count)
-            for slot in plan.descriptors
-        }
-        ran = self._run(plan, memory, config)
-        for slot in plan.outputs:
-            byte_view(bound[slot.name].handle)[: slot.byte_size] = byte_view(memory[slot.name])
-        count_launch(0)
-        return TimedResult([], perf_counter_ns() - start, passes=ran.passes, converged=ran.converged)
-
-    def _run(self, plan: BindingPlan, memory: dict[str, Array], config: DispatchConfig) -> Passes:
-        """Runs all passes; ``memory`` gets new arrays for what the program writes, so a failure changes nothing."""
-        program = _continuing(plan.program)
-        schedule = self._schedule if config.seed is None else seeded(config.seed)
-        taken = [decl.name for decl in program.input_buffers()]
-        written = [slot.name for slot in plan.outputs]
-        start = perf_counter()
-
-        def run_pass() -> None:
-            result = reference.run(
-                program,
-                {name: memory[name] for name in taken},
-                grid=plan.launch.grid,
-                schedule=schedule,
-                fuel=self._fuel,
-                handlers=config.handlers,
-                checked=True,
-                timeout_s=None if config.timeout_s is None else config.timeout_s - (perf_counter() - start),
-            )
-            memory.update(result.outputs)
-
-        with trace.span("launch", self.id, program=program.name, grid=plan.launch.grid):
-            try:
-                return run_to_fixpoint(run_pass, lambda: [memory[name].tobytes() for name in written], config.passes)
-            except Timeout:
-                raise Timeout(config.timeout_s or 0.0) from None
-
-    def allocate(self, byte_len: int) -> ResidentBuffer:
-        self._require_resident()
-        require_byte_len(byte_len)
+    def allocate(self, byte_len: int) -> Handle:
         try:
             memory = bytearray(byte_len)
         except (MemoryError, OverflowError):
             raise DeviceOutOfMemory(byte_len) from None
         if self._poison:
             memory[:] = bytes([self._poison]) * byte_len
-        return ResidentBuffer(self, byte_len, memory)
+        return memory
 
-    def free(self, buffer: ResidentBuffer) -> None:
-        require_owned(self, buffer).release()
+    def free(self, handle: Handle) -> None:
+        """Memory goes with its last user."""
 
-    def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
-        self._require_resident()
-        views, filling = staged(self, uploads, fills)
-        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)):
-            for buffer, offset, size, value in filling:
-                buffer.handle[offset : offset + size] = bytes([value]) * size
-            for buffer, offset, view in views:
-                buffer.handle[offset : offset + len(view)] = view
+    def write(self, copies: Sequence[Copy], fills: Sequence[Fill]) -> None:
+        for handle, offset, size, value in fills:
+            handle[offset : offset + size] = bytes([value]) * size
+        for handle, offset, data in copies:
+            handle[offset : offset + len(data)] = data
 
-    def download(
+    def read(self, ranges: Sequence[Range]) -> list[bytearray]:
+        return [handle[offset : offset + length] for handle, offset, length in ranges]
+
+    def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> Program:
+        return _continuing(program)
+
+    def launch(self, code: Any, memory: Sequence[Handle], launch: Launch, options: RunOptions) -> Timing | None:
+        program: Program = code
+        decls = host_buffers(program)
+        given = {
+            decl.name: np.frombuffer(handle, decl.dtype.storage, launch.counts[decl.name])
+            for decl, handle in zip(decls, memory, strict=True)
+        }
+        seed = options.config.seed
+        try:
+            result = reference.run(
+                program,
+                {decl.name: given[decl.name] for decl in program.input_buffers()},
+                grid=launch.grid,
+                schedule=self._schedule if seed is None else seeded(seed),
+                fuel=self._fuel,
+                handlers=options.config.handlers,
+                checked=True,
+                timeout_s=options.time_left(),
+            )
+        except Timeout:
+            raise options.timeout() from None
+        for decl, handle in zip(decls, memory, strict=True):
+            output = result.outputs.get(decl.name)
+            if output is not None:
+                handle[: output.nbytes] = output.tobytes()
+        return None
+
+
+class ReferenceBackend(Backend):
+    """The reference interpreter: exact, complete and slow; what every other backend is compared with."""
+
+    device: ReferenceDevice
+
+    def __init__(
         self,
-        buffer: ResidentBuffer,
-        offset: int = 0,
-        length: int | None = None,
         *,
-        into: OutputBuffers | None = None,
-    ) -> memoryview:
-        size = require_range(require_owned(self, buffer), offset, length)
-        with trace.span("download", self.id, bytes=size):
-            return stored([buffer.handle[offset : offset + size]], into)[0]
-
-    def _require_resident(self) -> None:
-        if not self._has_resident:
-            raise UnsupportedFeature("resident buffers", self.id)
+        grid_sync: bool = True,
+        resident: bool = True,
+        schedule: Schedule = IN_ORDER,
+        poison: int = 0,
+        fuel: int = reference.DEFAULT_FUEL,
+    ) -> None:
+        """``poison`` is the byte that new memory holds; ``fuel`` limits the steps of a launch."""
+        super().__init__(
+            ReferenceDevice(grid_sync=grid_sync, resident=resident, schedule=schedule, poison=poison, fuel=fuel)
+        )
 
 
 def _continuing(program: Program) -> Program:
-    """The program as it goes on from the state it is given: outputs are read as well, and the grid is decided.
-
-    It stays with the program it is made from, so that repeated runs make it once.
-    """
-    kept = program.__dict__
-    made: Program | None = kept.get("_continuing")
-    if made is None:
-        made = kept["_continuing"] = _make_continuing(program)
-    return made
-
-
-def _make_continuing(program: Program) -> Program:
+    """The program as it goes on from what its memory holds: outputs are read as well, and the grid is decided."""
     buffers = tuple(map(_persistent, program.buffers))
     if program.stats().has_indirect_dispatch:
         decided = rewrite(program.entry, on_statement=_without_indirect)

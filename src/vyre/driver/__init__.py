@@ -1,14 +1,13 @@
-"""How does a host run programs? The contract, resident data, sequences, routes, caches and telemetry."""
+"""The host side: backends for callers, devices for authors, resident data, sequences, caches and telemetry."""
 
 from vyre.driver import trace as _trace
-from vyre.driver.backend import Availability, Backend
+from vyre.driver.backend import Backend
 from vyre.driver.binding import BindingPlan, Bound, BufferBinding, binder_of
 from vyre.driver.config import DispatchConfig
-from vyre.driver.fixpoint import Passes, run_to_fixpoint
-from vyre.driver.forwarding import ForwardingBackend
+from vyre.driver.device import Availability, Device, PreparedSchedule, Ran, RunOptions
+from vyre.driver.executable import Executable, executable_key
 from vyre.driver.outputs import OutputBuffers, OutputStats
 from vyre.driver.pending import PendingDispatch
-from vyre.driver.pipeline import CompiledPipeline, pipeline_key
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.registry import BackendInfo, list_backends
 from vyre.driver.resident import ReadRange, ResidentBuffer
@@ -22,17 +21,19 @@ __all__ = [
     "BindingPlan",
     "Bound",
     "BufferBinding",
-    "CompiledPipeline",
+    "Device",
     "DeviceProfile",
     "DispatchConfig",
-    "ForwardingBackend",
+    "Executable",
     "OutputBuffers",
     "OutputStats",
-    "Passes",
     "PendingDispatch",
+    "PreparedSchedule",
     "PreparedSequence",
+    "Ran",
     "ReadRange",
     "ResidentBuffer",
+    "RunOptions",
     "SequenceResult",
     "Step",
     "TimedResult",
@@ -41,9 +42,8 @@ __all__ = [
     "Zero",
     "add_timings",
     "binder_of",
+    "executable_key",
     "list_backends",
-    "pipeline_key",
-    "run_to_fixpoint",
 ]
 
 _trace.start_from_environment()

@@ -1,80 +1,122 @@
-"""What is a backend? A pure function from a checked program and input buffers to output buffers.
+"""Backends: what callers run programs with. One class, written once, on the operations of a ``Device``.
 
-Backends are thread-safe, deterministic for deterministic programs, and give the reference's bytes. A backend must say
-``id`` and ``version`` and implement ``dispatch``; everything else has an honest default: right, or a refusal. So a new
-backend is one small class, and grows method by method.
+A backend is a pure function from a checked program and input buffers to output buffers: thread-safe, deterministic for
+deterministic programs, and equal to the reference byte by byte.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-import msgspec
-
-from vyre.arguments import listed
+from vyre.arguments import listed, require
+from vyre.driver import trace
 from vyre.driver.binding import binder_of
-from vyre.driver.config import DispatchConfig
-from vyre.driver.outputs import Buffer, OutputBuffers
+from vyre.driver.cache import DiskCache, MemoryCache
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
+from vyre.driver.device import Availability, Device, PreparedSchedule
+from vyre.driver.executable import Executable, Route, compile_program, executable_key
+from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, require_slots, stored
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
-from vyre.driver.pipeline import CompiledPipeline
 from vyre.driver.profile import DeviceProfile
-from vyre.driver.resident import ReadRangeLike, ResidentBuffer, download_each_once, free_all
+from vyre.driver.resident import (
+    ReadRangeLike,
+    ResidentBuffer,
+    free_all,
+    read_ranges,
+    require_byte_len,
+    require_owned,
+    require_range,
+    staged,
+)
+from vyre.driver.schedule_loop import HostLoop, require_lengths
+from vyre.driver.scratch import Scratch
 from vyre.driver.sequence import PreparedSequence, SequenceResult, Step, Until, plan_sequence
 from vyre.driver.timing import TimedResult
-from vyre.errors import UnsupportedFeature
+from vyre.errors import GridResidencyExceeded, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.program import Program
+from vyre.lower.plan import contains_grid_sync
+from vyre.lower.schedule import LaunchSchedule
 
 if TYPE_CHECKING:
     from vyre.driver.cache import CacheStats
-    from vyre.driver.segments import DrivenSegments
-    from vyre.lower.plan import GridSyncPlan
 
 Upload = tuple[ResidentBuffer, int, Buffer]
 Fill = tuple[ResidentBuffer, int, int | None, int]
+_MOST_EXECUTABLES: Final = 256
+_MOST_RECENT: Final = 256
 
 
-class Availability(msgspec.Struct, frozen=True):
-    """Whether a backend can run here, and if not, why and what would help.
+class Backend:
+    """Runs programs on a device."""
 
-    Of the available backends, the default is the one with the highest ``priority``; None is never the default.
-    """
+    # The class of the executables that ``compile`` returns.
+    executable_class: ClassVar[type[Executable]] = Executable
 
-    available: bool = True
-    reason: str = ""
-    fix: str = ""
-    priority: int | None = None
+    id: str
+    version: str
 
+    def __init__(self, device: Device, *, cache: DiskCache | None = None) -> None:
+        """``cache`` is where results of the optimizer are kept; that of the default directory, if left out."""
+        require(device, Device, "the device", "give a vyre.driver.Device, or a name: vyre.backend('cpu').")
+        self.device = device
+        self.id = device.id
+        self.version = device.version
+        self.cache = cache
+        self.scratch = Scratch(device)
+        self._executables: MemoryCache[Executable] = MemoryCache(_MOST_EXECUTABLES)
+        # Executables by the identity of program and config, which are kept beside them: what a repeated call asks for.
+        self._recent: dict[tuple[int, int, str], tuple[Program, DispatchConfig, Executable]] = {}
 
-class ProgramImage(Protocol):
-    """Programs that are ready; ``headers`` are they without statements, ``notes`` what came with them."""
-
-    headers: list[Program]
-    notes: tuple[str, ...]
-
-    def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
-        """Runs programs by name, each on so many workgroups, on resident buffers in binding order."""
-        ...
-
-
-class Backend(ABC):
-    """The contract between vyre and whoever executes programs."""
-
-    @property
-    @abstractmethod
-    def id(self) -> str:
-        """The stable name of the backend."""
+    @classmethod
+    def availability(cls) -> Availability:
+        """Whether the backend can run here; cheap, and never raises."""
+        return Availability()
 
     @property
-    @abstractmethod
-    def version(self) -> str:
-        """The version of the implementation; part of what compiled code is cached by."""
+    def capabilities(self) -> DeviceProfile:
+        """Features and limits of the device itself."""
+        return self.device.profile
 
-    @abstractmethod
+    @property
+    def accepts(self) -> DeviceProfile:
+        """Features programs may use on this backend: native capabilities plus those the backend emulates."""
+        return self.device.accepts_with_driver
+
+    def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
+        """Whether this launch, with its grid barriers, can run natively all at once."""
+        binder = binder_of(program)
+        if not self.capabilities.grid_sync or not contains_grid_sync(binder.program):
+            return False
+        known = config or DEFAULT_CONFIG
+        try:
+            self.compile(program, known, route="native").require_fitting(binder.bind(inputs, known).plan)
+        except (GridResidencyExceeded, UnsupportedFeature):
+            return False
+        return True
+
+    # Programs.
+
+    def compile(self, program: Program, config: DispatchConfig | None = None, *, route: Route = "auto") -> Executable:
+        """Compile a program, or return the executable that was compiled before; all errors of the program appear here.
+
+        ``route`` forces the way in which a program with grid barriers runs.
+        """
+        known = DEFAULT_CONFIG if config is None else config
+        recent = self._recent.get((id(program), id(known), route))
+        if recent is not None:
+            return recent[2]
+        require_config(known)
+        binder_of(program)
+        key = executable_key(self, program, known, route)
+        executable = self._executables.get_or_make(key, lambda: compile_program(self, program, known, route))
+        if len(self._recent) >= _MOST_RECENT:
+            self._recent.clear()
+        self._recent[id(program), id(known), route] = program, known, executable
+        return executable
+
     def dispatch(
         self,
         program: Program,
@@ -83,43 +125,12 @@ class Backend(ABC):
         *,
         into: OutputBuffers | None = None,
     ) -> list[memoryview]:
-        """Runs the program natively, or refuses it before anything runs.
+        """Compile a program (from the cache), bind the inputs and run it; return the outputs by slot.
 
         Inputs are a mapping by name or a sequence by slot, of anything with the buffer protocol, and stay as they are.
-        Outputs come by slot, in the caller's slots if ``into`` is given; on failure those are untouched. Begin with
-        ``binder_of(program).bind(...)`` and end with ``plan.deliver(...)``, which check, trim and count.
+        Outputs are in the caller's slots if ``into`` is given; on failure those are untouched.
         """
-
-    @classmethod
-    def availability(cls) -> Availability:
-        """Whether the backend can run here; must be cheap, and never raise."""
-        return Availability()
-
-    @property
-    def capabilities(self) -> DeviceProfile:
-        """What the device can do; the same object every time, if possible."""
-        return DeviceProfile(backend=self.id)
-
-    @property
-    def accepts(self) -> DeviceProfile:
-        """What a program may have: the capabilities, and what the backend does for a device that lacks it."""
-        return self.capabilities
-
-    def grid_sync_fits(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> bool:
-        """Whether this launch, with its grid barriers, can run natively all at once."""
-        return False
-
-    def dispatch_in_place(
-        self, program: Program, memory: Sequence[Array], config: DispatchConfig | None = None
-    ) -> None:
-        """Runs the program on the caller's memory, which changes in place: flat aligned arrays, in binding order.
-
-        This one dispatches and copies the results; a backend whose memory is the host's has no need to. Memory that is
-        written overlaps no other: whoever calls this knows. A run that fails may leave what it wrote.
-        """
-        inputs = binder_of(program).inputs_in_place(memory)
-        outputs = self.compile(program, config).dispatch(inputs)
-        binder_of(program).store_in_place(memory, outputs)
+        return self.compile(program, config).run(inputs, config or DEFAULT_CONFIG, into)
 
     def dispatch_timed(
         self,
@@ -129,24 +140,48 @@ class Backend(ABC):
         *,
         into: OutputBuffers | None = None,
     ) -> TimedResult:
-        """A dispatch and how long it took: host time, and device time where the device tells."""
-        start = perf_counter_ns()
-        outputs = self.dispatch(program, inputs, config, into=into)
-        wall = perf_counter_ns() - start
-        return TimedResult(outputs, wall, passes=1 if config is None or config.passes == 1 else None)
+        """A dispatch and how long it took: host time, and device time where the device measures it."""
+        return self.compile(program, config).run_timed(inputs, config or DEFAULT_CONFIG, into)
 
     def submit(self, program: Program, inputs: Inputs, config: DispatchConfig | None = None) -> PendingDispatch:
-        """Begins a dispatch; the inputs may be changed as soon as this returns."""
+        """Begin a dispatch; the inputs may be changed as soon as this returns."""
         owned = copied_inputs(inputs)
         return self.workers.start(lambda: self.dispatch(program, owned, config))
 
-    def compile(self, program: Program, config: DispatchConfig | None = None) -> CompiledPipeline:
-        """The program ready to be run again and again: the same bytes as ``dispatch``, without repeated preparation."""
-        return CompiledPipeline(self, program, config)
+    def dispatch_in_place(
+        self, program: Program, memory: Sequence[Array], config: DispatchConfig | None = None
+    ) -> None:
+        """Run a program on the caller's memory, which changes in place: flat aligned arrays, in binding order.
+
+        A run that fails may leave what it wrote.
+        """
+        known = DEFAULT_CONFIG if config is None else config
+        self.compile(program, known).dispatch_in_place(memory, known)
+
+    def dispatch_resident(
+        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
+    ) -> TimedResult:
+        """Run a program on resident buffers, given in binding order; nothing comes back to the host.
+
+        A buffer that takes no input starts at zero, as in ``dispatch``.
+        """
+        self._require_resident("dispatch on resident buffers")
+        return self.compile(program, config).run_resident(resources, config or DEFAULT_CONFIG)
+
+    def schedule_runner(self, schedule: LaunchSchedule, *, on_host: bool, uses_device: bool) -> PreparedSchedule:
+        """A schedule ready to run: on the device by itself if it can and may, else by the driver's loop."""
+        if uses_device and not on_host:
+            prepared = self.device.prepare_schedule(schedule)
+            if prepared is not None:
+                return prepared
+        return HostLoop(self.device, schedule, self.scratch, on_host=on_host, uses_device=uses_device)
+
+    # Resident buffers.
 
     def allocate(self, byte_len: int) -> ResidentBuffer:
-        """Memory on the device; what it holds at first is not defined."""
-        raise self._lacks("resident buffers")
+        """Memory on the device; its contents are undefined."""
+        self._require_resident("resident buffers")
+        return ResidentBuffer(self, byte_len, self.device.allocate(require_byte_len(byte_len)))
 
     def allocate_many(self, byte_lens: Iterable[int]) -> list[ResidentBuffer]:
         """Several buffers, or none: if one fails, the earlier ones are freed, and a failing free is told too."""
@@ -159,27 +194,30 @@ class Backend(ABC):
         return buffers
 
     def free(self, buffer: ResidentBuffer) -> None:
-        """Gives the memory back."""
-        raise self._lacks("resident buffers")
+        """Give the memory back."""
+        self._require_resident("resident buffers")
+        self.device.free(require_owned(self, buffer).release())
 
     def owns(self, buffer: ResidentBuffer) -> bool:
-        """Whether the buffer is this backend's; a wrapper's are those of what it wraps."""
+        """Whether the buffer is this backend's."""
         return isinstance(buffer, ResidentBuffer) and buffer.owner is self
 
     def upload(self, buffer: ResidentBuffer, data: Buffer, offset: int = 0) -> None:
-        """Copies host bytes into the buffer from a byte offset on."""
+        """Copy host bytes into the buffer from a byte offset on."""
         self.upload_many([(buffer, offset, data)])
 
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
-        """One staging operation: fills (buffer, offset, length, byte) first, then uploads (buffer, offset, data).
-
-        It has no default, because one that loops would hide a synchronisation per buffer. Begin with ``staged``, which
-        checks everything.
-        """
-        raise self._lacks("upload to resident buffers")
+        """One staging operation: fills (buffer, offset, length, byte) first, then uploads (buffer, offset, data)."""
+        self._require_resident("upload to resident buffers")
+        views, filling = staged(self, uploads, fills)
+        with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)):
+            self.device.write(
+                [(buffer.handle, offset, view) for buffer, offset, view in views],
+                [(buffer.handle, offset, size, value) for buffer, offset, size, value in filling],
+            )
 
     def fill(self, buffer: ResidentBuffer, value: int = 0, offset: int = 0, length: int | None = None) -> None:
-        """Sets bytes of the buffer to one value, on the device."""
+        """Set bytes of the buffer to one value, on the device."""
         self.upload_many((), fills=[(buffer, offset, length, value)])
 
     def download(
@@ -190,46 +228,33 @@ class Backend(ABC):
         *,
         into: OutputBuffers | None = None,
     ) -> memoryview:
-        """Copies bytes of the buffer to the host: into the first slot of ``into``, or into new memory."""
-        raise self._lacks("download from resident buffers")
+        """Copy bytes of the buffer to the host: into the first slot of ``into``, or into new memory."""
+        require_range(require_owned(self, buffer), offset, length)
+        return self.download_many([(buffer, offset, length)], into=into)[0]
 
     def download_many(self, ranges: Iterable[ReadRangeLike], *, into: OutputBuffers | None = None) -> list[memoryview]:
-        """Reads ranges in one synchronisation: each buffer once, in first-seen order; answers in the caller's order."""
-        return download_each_once(self.download, ranges, into)
+        """Read ranges in one synchronisation; the answers come in the caller's order."""
+        self._require_resident("download from resident buffers")
+        require_slots(into)
+        asked = read_ranges(ranges)
+        regions = [(require_owned(self, one.buffer).handle, one.offset, one.length or 0) for one in asked]
+
+        def deliver(views: Sequence[Any]) -> list[memoryview]:
+            given = require_lengths(self.device, views, regions)
+            if into is None:
+                return [memoryview(bytearray(view)) for view in given]
+            # Read-only, so that no slot takes over the memory of the device.
+            return stored([byte_view(view).toreadonly() for view in given], into)
+
+        with trace.span("download", self.id, bytes=sum(length for _, _, length in regions)):
+            read: list[memoryview] = self.device.read_with(regions, deliver)
+        return read
 
     def host_memory(self, buffer: ResidentBuffer) -> Array | None:
         """The bytes of the buffer themselves, where the host can reach them; changes are seen by both."""
-        return None
+        return self.device.host_view(require_owned(self, buffer).handle)
 
-    def dispatch_resident(
-        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
-    ) -> TimedResult:
-        """Runs the program on resident buffers, given in binding order; nothing comes back to the host.
-
-        A buffer that takes no input starts at zero, as in ``dispatch``.
-        """
-        raise self._lacks("dispatch on resident buffers")
-
-    def drive_segments(
-        self, plan: GridSyncPlan, held: Mapping[tuple[str, int], ResidentBuffer], config: DispatchConfig
-    ) -> DrivenSegments | None:
-        """Runs a cut program in memory that is ready, without the host between its segments.
-
-        None, before anything ran, if the device cannot: then the host asks after each of them which is next.
-        """
-        return None
-
-    def load_image(
-        self,
-        key: bytes,
-        make: Callable[[], tuple[Sequence[Program], Sequence[str]]],
-        config: DispatchConfig | None = None,
-    ) -> ProgramImage | None:
-        """Programs made ready to run without being there: kept by ``key``, or made of what ``make`` gives, with notes.
-
-        None if the backend keeps no images.
-        """
-        return None
+    # Sequences.
 
     def prepare_sequence(
         self,
@@ -255,39 +280,52 @@ class Backend(ABC):
         reads: Iterable[ReadRangeLike] = (),
         into: OutputBuffers | None = None,
     ) -> SequenceResult:
-        """Runs ``prefix``, then ``steps``, then ``repeat`` up to ``times`` times or until told to stop; then reads."""
+        """Run ``prefix``, then ``steps``, then ``repeat`` up to ``times`` times or until told to stop; then read."""
         sequence = self.prepare_sequence(steps, prefix=prefix, repeat=repeat, times=times, until=until, reads=reads)
         return sequence.run(into)
 
+    # Lifecycle.
+
     def cache_stats(self) -> CacheStats | None:
-        """The counters of the cache of compiled code, if there is one."""
-        return None
+        """Counters of the device's cache of compiled code, if it has one."""
+        return self.device.cache_stats()
 
     def metrics(self) -> Mapping[str, int]:
         """Numbers that only this backend has; names are ASCII identifiers."""
-        return {}
+        return self.device.metrics()
 
     def prepare(self) -> None:
-        """Acquires and warms up what the first dispatch would."""
+        """Acquire and warm up what the first dispatch would."""
+        self.device.prepare()
 
     def flush(self) -> None:
-        """Waits until everything that was submitted has ended."""
+        """Wait until everything that was submitted has ended."""
         if "workers" in self.__dict__:
             self.workers.wait()
+        self.device.synchronize()
 
     def shutdown(self) -> None:
-        """Ends what was submitted and lets the device go."""
+        """End what was submitted and release the device."""
         workers: Workers | None = self.__dict__.pop("workers", None)
         if workers is not None:
             workers.close()
+        self._recent.clear()
+        self._executables.clear()
+        self.scratch.clear()
+        self.device.close()
 
     def device_lost(self) -> bool:
         """Whether the device was lost since the last good dispatch."""
-        return False
+        return self.device.is_lost()
 
     def try_recover(self) -> None:
-        """Acquires a lost device again; never done without being asked, because resident data is gone."""
-        raise self._lacks("recovery of a lost device")
+        """Acquire a lost device again; never done without being asked, because resident data is gone."""
+        if not self.device_lost() and type(self.device).recover is not Device.recover:
+            return
+        self._recent.clear()
+        self._executables.clear()
+        self.scratch.forget()
+        self.device.recover()
 
     def __enter__(self) -> Self:
         return self
@@ -303,5 +341,6 @@ class Backend(ABC):
         """The threads that submitted dispatches run in."""
         return Workers(self.id)
 
-    def _lacks(self, feature: str) -> UnsupportedFeature:
-        return UnsupportedFeature(feature, self.id)
+    def _require_resident(self, feature: str) -> None:
+        if not self.capabilities.resident:
+            raise UnsupportedFeature(feature, self.id)

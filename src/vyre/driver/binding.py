@@ -1,7 +1,8 @@
-"""Which data goes to which buffer, and how large is each? Decided once per program, input sizes and geometry.
+"""Binding: check a call's data against a program, and decide sizes and launch geometry once per combination of sizes.
 
 A plan holds everything about a launch but the data: descriptors sorted by binding number, input and output slots in
-declaration order, byte sizes, the launch. Plans stay with the program they are for, so a repeated call looks one up.
+declaration order, byte sizes, the launch. Plans are kept with the program, so a repeated call looks one up. Binding
+compiles nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from numpy import ndarray
 from vyre.arguments import require
 from vyre.checker import check
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
-from vyre.driver.improved import Improved, improved
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
-from vyre.driver.profile import DeviceProfile, require_supported
 from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.errors import BadInputs, DispatchFailed
 from vyre.ir import nodes as n
@@ -30,7 +29,6 @@ from vyre.ir.extensions import inline_calls
 from vyre.ir.launch import Launch, decide_launch
 from vyre.ir.limits import MAX_ELEMENTS
 from vyre.ir.program import Program, require_program
-from vyre.optimizer.switches import Optimization
 from vyre.semantics.types import DType
 from vyre.words import counted
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 _MOST_PLANS: Final = 64
 # What of a config decides a plan.
-_geometry: Final = attrgetter("grid_override", "dispatch_elements", "workgroup_override", "optimize")
+_geometry: Final = attrgetter("grid_override", "dispatch_elements")
 
 
 class BufferBinding(msgspec.Struct, frozen=True):
@@ -58,13 +56,12 @@ class BufferBinding(msgspec.Struct, frozen=True):
 
 
 class BindingPlan(msgspec.Struct, frozen=True, eq=False):
-    """A launch without its data. ``program`` is the one to run: the caller's, optimised, with the overrides applied.
+    """A launch of ``program`` without its data.
 
     ``descriptors`` are the host buffers by binding number; ``inputs`` and ``outputs`` the same by slot.
     """
 
     program: Program
-    profile: DeviceProfile
     launch: Launch
     descriptors: tuple[BufferBinding, ...]
     inputs: tuple[BufferBinding, ...]
@@ -81,9 +78,10 @@ class BindingPlan(msgspec.Struct, frozen=True, eq=False):
             for slot, view in zip(self.outputs, map(byte_view, results), strict=True)
         ]
 
-    def deliver(self, results: Sequence[Buffer], into: OutputBuffers | None) -> list[memoryview]:
-        """What a dispatch gives its caller, from the whole results by output slot."""
-        return deliver_outputs(self.trimmed(results) if self.is_trimmed else results, into, self.input_bytes)
+    def deliver(self, results: Sequence[Buffer], into: OutputBuffers | None, launches: int = 1) -> list[memoryview]:
+        """Return the outputs of a dispatch from the whole results by output slot, and count the dispatch."""
+        trimmed = self.trimmed(results) if self.is_trimmed else results
+        return deliver_outputs(trimmed, into, self.input_bytes, launches)
 
 
 class Bound(msgspec.Struct, frozen=True, eq=False):
@@ -108,9 +106,8 @@ class Binder:
         self._taken = None if taken == list(range(len(self.host))) else taken
         self._plans: dict[Any, BindingPlan] = {}
         self._resident_plans: dict[Any, BindingPlan] = {}
-        self._improved: dict[bool | Optimization, Improved] = {}
 
-    def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig, profile: DeviceProfile) -> Bound:
+    def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig) -> Bound:
         """The plan and the arrays for these inputs; BadInputs tells what does not fit."""
         counts = self._flat_counts(inputs)
         if counts is None:
@@ -121,7 +118,7 @@ class Binder:
         if self._indirect is not None:
             by_name = {decl.name: array for decl, array in zip(self.slots, arrays, strict=True)}
             grid = indirect_grid(self.program, by_name)
-        plan = self.plan(counts, config, profile, grid)
+        plan = self.plan(counts, config, grid)
         limit = config.max_output_bytes
         if limit is not None and plan.output_bytes > limit:
             raise DispatchFailed(
@@ -136,16 +133,13 @@ class Binder:
         backend: Backend,
         resources: Sequence[ResidentBuffer],
         config: DispatchConfig,
-        profile: DeviceProfile | None = None,
         *,
         reads_grid: bool = True,
     ) -> BindingPlan:
         """The plan for resident buffers in binding order; they may be longer than needed, never shorter.
 
-        ``profile`` is what the device can do, if that is more than the backend says: with a route's help. A grid that
-        is in memory is read, unless the device will do that: the plan is then for an empty one.
+        A grid that is in memory is read, unless the device will do that: the plan is then for an empty one.
         """
-        profile = profile or backend.accepts
         try:
             for resource in resources:
                 require_owned(backend, resource)
@@ -158,11 +152,11 @@ class Binder:
         lengths = tuple([resource.byte_len for resource in resources])
         key = None if self._indirect else (lengths, geometry)
         known = self._resident_plans.get(key)
-        if known is not None and known.profile is profile:
+        if known is not None:
             if len(lengths) > 1:
                 _refuse_aliases(known, resources)
             return known
-        plan = self._bind_resident(backend, resources, config, profile, reads_grid)
+        plan = self._bind_resident(backend, resources, config, reads_grid)
         if key is not None:
             if len(self._resident_plans) >= _MOST_PLANS:
                 self._resident_plans.clear()
@@ -174,7 +168,6 @@ class Binder:
         backend: Backend,
         resources: Sequence[ResidentBuffer],
         config: DispatchConfig,
-        profile: DeviceProfile,
         reads_grid: bool,
     ) -> BindingPlan:
         _require_buffers(resources)
@@ -189,7 +182,7 @@ class Binder:
             decl.name: _resident_count(decl, resource) for decl, resource in zip(self.host, resources, strict=True)
         }
         grid = None if self._indirect is None else self._resident_grid(backend, resources, self._indirect, reads_grid)
-        plan = self.plan(tuple([counts[decl.name] for decl in self.slots]), config, profile, grid)
+        plan = self.plan(tuple([counts[decl.name] for decl in self.slots]), config, grid)
         for slot, resource in zip(plan.descriptors, resources, strict=True):
             if resource.byte_len < slot.byte_size:
                 raise BadInputs(
@@ -201,12 +194,12 @@ class Binder:
         _refuse_aliases(plan, resources)
         return plan
 
-    def bind_in_place(self, memory: Sequence[Array], config: DispatchConfig, profile: DeviceProfile) -> BindingPlan:
+    def bind_in_place(self, memory: Sequence[Array], config: DispatchConfig) -> BindingPlan:
         """The plan for a run that changes flat arrays in binding order in place."""
         counts = self._flat_counts(memory) if self._taken is None and self._indirect is None else None
         if counts is not None:
-            return self.plan(counts, config, profile)
-        return self.bind(self.inputs_in_place(memory), config, profile).plan
+            return self.plan(counts, config)
+        return self.bind(self.inputs_in_place(memory), config).plan
 
     def inputs_in_place(self, memory: Sequence[Array]) -> Sequence[Array]:
         """The inputs by slot, of flat arrays in binding order that a run may change; BadInputs if they are not such."""
@@ -235,13 +228,7 @@ class Binder:
             start, stop = decl.output_byte_range or (0, raw.size)
             raw[start:stop] = np.array(output, np.uint8)
 
-    def plan(
-        self,
-        counts: tuple[int, ...],
-        config: DispatchConfig,
-        profile: DeviceProfile,
-        grid: tuple[int, ...] | None = None,
-    ) -> BindingPlan:
+    def plan(self, counts: tuple[int, ...], config: DispatchConfig, grid: tuple[int, ...] | None = None) -> BindingPlan:
         """The plan for inputs of these element counts, by slot; ``grid`` overrides what the config says."""
         try:
             key = counts, grid, _geometry(config)
@@ -249,22 +236,11 @@ class Binder:
             require_config(config)
             raise
         plan = self._plans.get(key)
-        if plan is None or (plan.profile is not profile and plan.profile != profile):
+        if plan is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = _make_plan(self, counts, config, profile, grid)
+            plan = self._plans[key] = _make_plan(self, counts, config, grid)
         return plan
-
-    def improved(self, config: DispatchConfig, profile: DeviceProfile) -> Improved:
-        """What runs in place of the program: the one place where programs go through the optimizer."""
-        if profile.as_given:
-            return Improved(self.program)
-        found = self._improved.get(config.optimize)
-        if found is None:
-            if len(self._improved) >= _MOST_PLANS:
-                self._improved.clear()
-            found = self._improved[config.optimize] = improved(self.program, config.optimization)
-        return found
 
     def _flat_counts(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[int, ...] | None:
         """The element counts, if each input is already a flat array that fits; None asks for the full check."""
@@ -325,18 +301,9 @@ def layout_fingerprint(program: Program) -> bytes:
 
 
 def _make_plan(
-    binder: Binder,
-    counts: tuple[int, ...],
-    config: DispatchConfig,
-    profile: DeviceProfile,
-    grid: tuple[int, ...] | None,
+    binder: Binder, counts: tuple[int, ...], config: DispatchConfig, grid: tuple[int, ...] | None
 ) -> BindingPlan:
-    # What is asked of the device and of the launch is what the caller's program asks, whatever becomes of it.
     program = binder.program
-    if config.workgroup_override is not None:
-        program = program.with_workgroup_size(config.workgroup_override)
-        check(program).raise_if_invalid()
-    require_supported(profile, program)
     launch = decide_launch(
         program,
         {decl.name: count for decl, count in zip(binder.slots, counts, strict=True)},
@@ -361,13 +328,8 @@ def _make_plan(
         for decl in binder.host
     }
     output_slots = tuple(by_name[name] for name in outputs)
-    better = binder.improved(config, profile).program
-    if better is not binder.program:
-        same_size = better.workgroup_size == program.workgroup_size
-        program = better if same_size else better.with_workgroup_size(program.workgroup_size)
     return BindingPlan(
         program=program,
-        profile=profile,
         launch=launch,
         descriptors=tuple(by_name.values()),
         inputs=tuple(by_name[name] for name in inputs),

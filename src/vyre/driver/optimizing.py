@@ -1,4 +1,4 @@
-"""How does a backend serve the optimizer? As its dispatcher; and ``vyre.optimize`` picks one.
+"""The optimizer's dispatcher on a backend, and ``vyre.optimize``.
 
 The optimizer's own programs are compiled without it. What never changes of an arena stays on the device, by its
 content, so optimising the same program again uploads nothing of it.
@@ -18,9 +18,10 @@ from typing import Final, Literal, overload
 import msgspec
 
 from vyre.arguments import require
-from vyre.driver.backend import Backend, ProgramImage
+from vyre.driver.backend import Backend
 from vyre.driver.cache import source_state
 from vyre.driver.config import DispatchConfig
+from vyre.driver.device import ProgramImage
 from vyre.driver.resident import ReadRange, ResidentBuffer
 from vyre.driver.sequence import Step
 from vyre.errors import BackendUnavailable, BadInputs
@@ -78,7 +79,7 @@ class BackendDispatcher(OptimizerDispatcher):
             assert whole.read is not None
             return (whole.need, whole.simplify, whole.live, whole.place, whole.pack, whole.read), whole.rules
 
-        self._image = self.backend.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
+        self._image = self.backend.device.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:
             # Constants are folded as the reference does, or not at all.
             profile = self.backend.capabilities

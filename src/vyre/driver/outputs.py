@@ -112,15 +112,17 @@ def byte_view(data: Buffer) -> memoryview:
         return memoryview(view.tobytes())
 
 
-def deliver_outputs(results: Sequence[Buffer], into: OutputBuffers | None, input_bytes: int) -> list[memoryview]:
-    """What every dispatch ends with: the results as views, in the caller's slots if there are any, and counted."""
+def deliver_outputs(
+    results: Sequence[Buffer], into: OutputBuffers | None, input_bytes: int, launches: int = 1
+) -> list[memoryview]:
+    """Return the results as views, in the caller's slots if there are any, and count the dispatch."""
     # Not a call of stored, which would cost as much again.
     try:
         views = [byte_view(result) for result in results] if into is None else into.store(results)
     except AttributeError:
         require_slots(into)
         raise
-    telemetry.count_launch(input_bytes, views)
+    telemetry.count_launch(input_bytes, views, launches)
     return views
 
 

@@ -1,4 +1,4 @@
-"""What does a dispatch that was only begun give? A handle that can be asked, waited for and awaited."""
+"""Pending dispatches: handles of dispatches under way, which can be polled, waited for and awaited."""
 
 from __future__ import annotations
 

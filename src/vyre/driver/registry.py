@@ -1,7 +1,7 @@
-"""Which backends are there, and which one is meant?
+"""The registry of backends: find, list and make them by name.
 
-Backends register as entry points of the group ``vyre.backends``: a name and a ``Backend`` class. So a package adds one
-without touching this one, and nothing is imported before it is asked for.
+Backends register as entry points of the group ``vyre.backends``: a name and a ``Device`` or ``Backend`` class. So a
+package adds one without touching this one, and nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from vyre.driver.backend import Availability, Backend
+from vyre.driver.backend import Backend
+from vyre.driver.device import Availability, Device
 from vyre.errors import BackendUnavailable, BadInputs
 
 GROUP: Final = "vyre.backends"
@@ -41,7 +42,7 @@ class BackendInfo(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct, frozen=True):
     name: str
     availability: Availability
-    backend_class: type[Backend] | None = None
+    backend_class: type[Backend] | type[Device] | None = None
 
 
 def list_backends() -> list[BackendInfo]:
@@ -98,8 +99,8 @@ def _load(entry: EntryPoint) -> _Found:
     """Loads a backend's class and asks whether it can run; whatever goes wrong becomes the reason why it cannot."""
     try:
         loaded = entry.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
-            raise TypeError(f"{entry.value} is no Backend class")
+        if not (isinstance(loaded, type) and issubclass(loaded, (Backend, Device))):
+            raise TypeError(f"{entry.value} is neither a Device nor a Backend class")
         return _Found(entry.name, loaded.availability(), loaded)
     except Exception as error:
         reason = f"it could not be loaded ({type(error).__name__}: {error})."
@@ -137,11 +138,12 @@ def _describe(one: _Found, chosen: _Found | None) -> BackendInfo:
     )
 
 
-def _make(name: str, backend_class: type[Backend], options: dict[str, Any]) -> Backend:
+def _make(name: str, backend_class: type[Backend] | type[Device], options: dict[str, Any]) -> Backend:
     signature = inspect.signature(backend_class)
     try:
         signature.bind(**options)
     except TypeError as error:
         known = ", ".join(signature.parameters) or "none"
         raise BadInputs(f"backend '{name}': {error}.", f"its options are: {known}.") from None
-    return backend_class(**options)
+    made = backend_class(**options)
+    return Backend(made) if isinstance(made, Device) else made

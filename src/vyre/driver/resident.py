@@ -1,9 +1,8 @@
-"""What is data that stays on a device? A handle that knows its owner and its size."""
+"""Resident buffers: memory on a device that the caller holds, with its owner and its size."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import msgspec
 
 from vyre.arguments import listed, require_whole
 from vyre.driver import telemetry
-from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, stored
+from vyre.driver.outputs import byte_view
 from vyre.errors import BadInputs, report_cleanup
 
 if TYPE_CHECKING:
@@ -141,31 +140,6 @@ def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:
         length = require_range(wanted.buffer, wanted.offset, wanted.length)
         decided.append(ReadRange(wanted.buffer, wanted.offset, length))
     return decided
-
-
-def download_each_once(
-    download: Callable[[ResidentBuffer, int, int], Buffer], ranges: Iterable[ReadRangeLike], into: OutputBuffers | None
-) -> list[memoryview]:
-    """Reads the stretch that covers a buffer's ranges once per buffer, in the order they are first asked for.
-
-    The answers come in the caller's order. Those that share what was read are read-only, so that no slot takes it over.
-    """
-    asked = read_ranges(ranges)
-    shared = Counter(id(wanted.buffer) for wanted in asked)
-    spans: dict[int, tuple[ResidentBuffer, int, int]] = {}
-    for wanted in asked:
-        start, stop = wanted.offset, wanted.offset + (wanted.length or 0)
-        _, first, last = spans.get(id(wanted.buffer), (wanted.buffer, start, stop))
-        spans[id(wanted.buffer)] = wanted.buffer, min(first, start), max(last, stop)
-    read = {
-        key: (start, byte_view(download(buffer, start, stop - start))) for key, (buffer, start, stop) in spans.items()
-    }
-    results = []
-    for wanted in asked:
-        start, data = read[id(wanted.buffer)]
-        answer = data[wanted.offset - start :][: wanted.length]
-        results.append(answer.toreadonly() if shared[id(wanted.buffer)] > 1 else answer)
-    return stored(results, into)
 
 
 def free_all(backend: Backend, buffers: Iterable[ResidentBuffer], error: BaseException | None = None) -> None:

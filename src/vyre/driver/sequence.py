@@ -1,34 +1,35 @@
-"""How do several launches run without the host between them? As a sequence over resident buffers.
+"""Sequences: several programs on resident buffers, run one after another without the host in between.
 
 Steps see each other's writes in order. A sequence is prepared once and run many times; a run reads only the ranges that
-were asked for, at its end.
+were asked for, at its end. Its steps are one launch schedule, unless one of them needs the host: passes, a time limit
+or trap handlers of its own, or a grid that the host has to read from memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from vyre.arguments import listed, require, require_whole
-from vyre.driver import telemetry
+from vyre.driver import telemetry, trace
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
-from vyre.driver.fixpoint import Passes, run_to_fixpoint, run_until
-from vyre.driver.outputs import OutputBuffers, stored
-from vyre.driver.profile import missing_grid_point
-from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges
+from vyre.driver.device import UNLIMITED, PreparedSchedule
+from vyre.driver.outputs import OutputBuffers, require_slots, stored
+from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges, require_owned
+from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
-from vyre.errors import BadInputs
+from vyre.errors import BadInputs, locate
+from vyre.ir import nodes as n
 from vyre.ir.program import Program
+from vyre.lower.schedule import Clear, ConvergenceTest, Part, ScheduleBuilder
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
-
-Launch = Callable[[Program, Sequence[ResidentBuffer], DispatchConfig], TimedResult]
+    from vyre.driver.executable import Executable
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -42,7 +43,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def merged_config(self) -> DispatchConfig:
-        """The step's config with the step's own overrides on top."""
+        """The step's config with its own overrides on top."""
         changes: dict[str, Any] = {}
         if self.grid_override is not None:
             changes["grid_override"] = self.grid_override
@@ -118,66 +119,161 @@ def plan_sequence(
 
 
 class PreparedSequence:
-    """A sequence ready to run again and again, on any backend with resident dispatch; devices do better ones."""
+    """A sequence ready to run again and again; for one run at a time on each set of buffers."""
 
     def __init__(self, backend: Backend, plan: SequencePlan) -> None:
         self.backend = backend
-        self.plan = plan
-        self._first = [_prepare(backend, step) for step in plan.first]
-        self._repeat = [_prepare(backend, step) for step in plan.repeat]
+        # The lists of resources are the caller's, who may change them.
+        self.plan = msgspec.structs.replace(plan, first=_frozen(plan.first), repeat=_frozen(plan.repeat))
+        steps = (*self.plan.first, *self.plan.repeat)
+        self._executables = [self._compiled(number, step) for number, step in enumerate(steps)]
+        self._is_fused = all(map(_is_fusible, self._executables, steps))
+        self._runner: PreparedSchedule | None = None
+        self._buffers: list[ResidentBuffer] = []
+        self._reads: list[tuple[int, int, int]] = []
+
+    def _compiled(self, number: int, step: Step) -> Executable:
+        self.backend._require_resident("dispatch on resident buffers")
+        try:
+            return self.backend.compile(step.program, step.merged_config)
+        except Exception as error:
+            locate(error, f"step {number} of the sequence")
+            raise
 
     def run(self, into: OutputBuffers | None = None) -> SequenceResult:
-        """Runs all steps, reads the asked ranges; on failure the caller's slots are as they were."""
+        """Run all steps and read the asked ranges; on failure the caller's slots are as they were."""
+        require_slots(into)
+        plan = self.plan
+        with trace.span("sequence", self.backend.id, steps=len(plan.first) + len(plan.repeat), times=plan.times):
+            return self._run_fused(into) if self._is_fused else self._run_by_steps(into)
+
+    # One schedule.
+
+    def _run_fused(self, into: OutputBuffers | None) -> SequenceResult:
         start = perf_counter_ns()
-        timing = _run_steps(self._first, NO_TIME, 0)
+        if self._runner is None:
+            self._prepare()
+        assert self._runner is not None  # made now
+        memory = [require_owned(self.backend, buffer).handle for buffer in self._buffers]
+        regions = [(memory[number], offset, length) for number, offset, length in self._reads]
 
-        def run_pass() -> None:
-            nonlocal timing
-            timing = _run_steps(self._repeat, timing, len(self._first))
+        def deliver(views: Sequence[Any]) -> list[memoryview]:
+            given = require_lengths(self.backend.device, views, regions)
+            if into is None:
+                return [memoryview(bytearray(view)) for view in given]
+            return stored([memoryview(view).toreadonly() for view in given], into)
 
-        passes = self._run_passes(run_pass) if self._repeat else Passes(0, None)
-        reads = self.plan.reads
-        outputs = self.backend.download_many(reads, into=into) if reads else stored([], into)
-        telemetry.count(sequence_runs=1, sequence_steps=len(self._first) + passes.passes * len(self._repeat))
-        wall = perf_counter_ns() - start
-        timing = Timing(wall, timing.device_ns, timing.enqueue_ns, timing.wait_ns)
-        return SequenceResult(outputs, passes.passes, passes.converged, timing)
+        ran = self._runner.run(memory, UNLIMITED, self._reads, deliver)
+        timing = Timing(perf_counter_ns() - start, ran.timing.device_ns, ran.timing.enqueue_ns, ran.timing.wait_ns)
+        return self._result(ran.answer, ran.passes if self.plan.repeat else 0, ran.converged, ran.launches, timing)
 
-    def _run_passes(self, run_pass: Callable[[], None]) -> Passes:
-        times, backend = self.plan.times, self.backend
+    def _prepare(self) -> None:
+        """Number the buffers and make the schedule of all steps."""
+        plan = self.plan
+        numbers: dict[int, int] = {}
+
+        def number_of(buffer: ResidentBuffer) -> int:
+            number = numbers.setdefault(id(buffer), len(self._buffers))
+            if number == len(self._buffers):
+                self._buffers.append(require_owned(self.backend, buffer))
+            return number
+
+        steps = (*plan.first, *plan.repeat)
+        places = [[number_of(resource) for resource in step.resources] for step in steps]
+        watched = plan.until.buffers if isinstance(plan.until, Unchanged) else [plan.until.buffer] if plan.until else []
+        bytes_watched = tuple((number_of(one), one.byte_len) for one in watched)
+        self._reads = [(number_of(one.buffer), one.offset, one.length or 0) for one in plan.reads]
+        builder = ScheduleBuilder(len(self._buffers))
+        parts = [
+            self._part(builder, number, step, executable, own)
+            for number, (step, executable, own) in enumerate(zip(steps, self._executables, places, strict=True))
+        ]
+        first, repeat = parts[: len(plan.first)], parts[len(plan.first) :]
+        test = None
+        if plan.until is not None:
+            test = ConvergenceTest("unchanged" if isinstance(plan.until, Unchanged) else "zero", bytes_watched)
+        schedule = builder.schedule(first, repeat, plan.times if repeat else 0, test)
+        uses_device = all(executable.uses_device() for executable in self._executables)
+        self._runner = self.backend.schedule_runner(schedule, on_host=False, uses_device=uses_device)
+
+    def _part(self, builder: ScheduleBuilder, number: int, step: Step, executable: Executable, own: list[int]) -> Part:
+        label = f"step {number} of the sequence"
+        try:
+            plan = executable.bind_resident(step.resources, step.merged_config)
+            executable.require_fitting(plan)
+            clears = [Clear(own[place], size) for place, size in executable.fresh(plan)]
+            return builder.part(executable.grid_sync_plan(plan), own, executable.code_of, clears=clears, label=label)
+        except Exception as error:
+            locate(error, label)
+            raise
+
+    # Step by step.
+
+    def _run_by_steps(self, into: OutputBuffers | None) -> SequenceResult:
+        start = perf_counter_ns()
+        plan, backend = self.plan, self.backend
+        first = len(plan.first)
+        timings: list[Timing | TimedResult] = [NO_TIME]
+        for number, step in enumerate(plan.first):
+            timings.append(self._run_step(number, step))
+        passes, converged = 0, None
+        if plan.repeat:
+            before = self._watched(at_start=True)
+            converged = None if plan.until is None else False
+            while passes < plan.times and not converged:
+                for number, step in enumerate(plan.repeat, first):
+                    timings.append(self._run_step(number, step))
+                passes += 1
+                if plan.until is not None:
+                    after = self._watched(at_start=False)
+                    converged = after == before
+                    before = after if isinstance(plan.until, Unchanged) else before
+                timings = [add_timings(timings)]
+        outputs = backend.download_many(plan.reads, into=into) if plan.reads else stored([], into)
+        timing = add_timings(timings)
+        timing = Timing(perf_counter_ns() - start, timing.device_ns, timing.enqueue_ns, timing.wait_ns)
+        return self._result(outputs, passes, converged, 0, timing)
+
+    def _run_step(self, number: int, step: Step) -> TimedResult:
+        try:
+            return self._executables[number].run_resident(step.resources, step.merged_config)
+        except Exception as error:
+            locate(error, f"step {number} of the sequence")
+            raise
+
+    def _watched(self, *, at_start: bool) -> list[bytes]:
         match self.plan.until:
-            case None:
-                for _ in range(times):
-                    run_pass()
-                return Passes(times, None)
             case Unchanged(buffers):
-                ranges = [ReadRange(buffer) for buffer in buffers]
-                snapshot = lambda: [bytes(view) for view in backend.download_many(ranges)]  # noqa: E731
-                return run_to_fixpoint(run_pass, snapshot, times, compare_single=True)
+                return [bytes(view) for view in self.backend.download_many([ReadRange(one) for one in buffers])]
             case Zero(buffer):
-                return run_until(run_pass, lambda: not np.any(np.frombuffer(backend.download(buffer), np.uint8)), times)
+                return [bytes(buffer.byte_len) if at_start else bytes(self.backend.download(buffer))]
+        return []
+
+    def _result(
+        self, outputs: list[memoryview], passes: int, converged: bool | None, launches: int, timing: Timing
+    ) -> SequenceResult:
+        plan = self.plan
+        counts = {"sequence_runs": 1, "sequence_steps": len(plan.first) + passes * len(plan.repeat)}
+        if launches:
+            counts["launches"] = launches
+        if plan.until is not None:
+            counts |= {"fixpoint_runs": 1, "fixpoint_passes": passes, "fixpoint_converged": int(converged is True)}
+        telemetry.count(**counts)
+        return SequenceResult(outputs, passes, converged, timing)
 
 
-def _prepare(backend: Backend, step: Step) -> tuple[Launch, Program, Sequence[ResidentBuffer], DispatchConfig]:
-    launch: Launch = backend.dispatch_resident
-    if missing_grid_point(backend.capabilities, step.program) is not None:
-        from functools import partial
-
-        from vyre.driver.routes import dispatch_resident_with_grid_sync_split_timed, require_cut
-
-        require_cut(backend, step.program, step.merged_config)
-        launch = partial(dispatch_resident_with_grid_sync_split_timed, backend)
-    return launch, step.program, tuple(step.resources), step.merged_config
+def _frozen(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(msgspec.structs.replace(step, resources=tuple(step.resources)) for step in steps)
 
 
-def _run_steps(
-    prepared: list[tuple[Launch, Program, Sequence[ResidentBuffer], DispatchConfig]], timing: Timing, first_number: int
-) -> Timing:
-    done: list[Timing | TimedResult] = [timing]
-    try:
-        for launch, program, resources, config in prepared:
-            done.append(launch(program, resources, config))
-    except Exception as error:
-        error.add_note(f"in step {first_number + len(done) - 1} of the sequence")
-        raise
-    return add_timings(done)
+def _is_fusible(executable: Executable, step: Step) -> bool:
+    """Whether a step needs nothing of the host between launches."""
+    config, program = step.merged_config, executable.binder.program
+    return (
+        config.passes == 1
+        and config.timeout_s is None
+        and config.handlers is None
+        and executable.route != "host"
+        and not program.stats().has(n.Trap)
+        and (not program.stats().has_indirect_dispatch or executable.device_reads_grid(config))
+    )

@@ -102,10 +102,10 @@ def count(**amounts: int) -> None:
                 _counters[name] += amount
 
 
-def count_launch(input_bytes: int, outputs: Iterable[memoryview] = ()) -> None:
-    """Counts one launch, the bytes it took and those it gave."""
+def count_launch(input_bytes: int, outputs: Iterable[memoryview] = (), launches: int = 1) -> None:
+    """Count the launches of one dispatch, the bytes it took and those it gave."""
     if _enabled and (not _uncounted or _is_counted()):
-        _note(_launches, (1, input_bytes, sum(map(len, outputs)) if outputs else 0))
+        _note(_launches, (launches, input_bytes, sum(map(len, outputs)) if outputs else 0))
 
 
 def count_slots(reused: int, moved: int, appended: int) -> None:

@@ -27,7 +27,7 @@ from vyre.lang.explain import explain
 if TYPE_CHECKING:
     from vyre.lang.kernel import Launch
 
-# What the driver notes on the error of a step.
+# Where the driver says that an error happened.
 _STEP: Final = re.compile(r"in step (\d+) of the sequence")
 
 recording: ContextVar[Sequence | None] = ContextVar("recording", default=None)
@@ -140,7 +140,7 @@ class Sequence:
     def _explain(self, error: VyreError) -> None:
         """Shows where a failure stands in the kernel of its step, if that is known."""
         steps = [*(self._first or ()), *self._steps]
-        found = _STEP.search("\n".join(getattr(error, "__notes__", ())))
+        found = _STEP.search(error.message)
         if found is not None or len({id(step.program) for step in steps}) == 1:
             explain(error, steps[int(found[1]) if found is not None else 0].program, self.backend)
 

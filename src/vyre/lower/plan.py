@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.effects import named_buffers
 from vyre.analyze.liveness import live_at_points
 from vyre.analyze.types import variable_types
 from vyre.checker import check
@@ -41,13 +42,16 @@ class Segment(msgspec.Struct, frozen=True, eq=False):
     """One launch. ``exits`` are the segments that may follow, DONE among them if it may be the last.
 
     ``before`` has to run once before it: the copy of a collective. ``resumes`` is the tag whose requests the host
-    has to handle before it.
+    has to handle before it. ``narrowed`` and ``copy`` are ``program`` and ``before`` with only the buffers that they
+    touch: what is launched.
     """
 
     program: Program
     label: str
     exits: tuple[int, ...]
+    narrowed: Program
     before: Program | None = None
+    copy: Program | None = None
     resumes: str | None = None
 
 
@@ -137,7 +141,12 @@ def plan_grid_sync(program: Program, launch: Launch, *, checked: bool = False) -
 
     ``checked`` says that the checker has accepted the program already.
     """
-    cut = cut_program(program, checked=checked)
+    return plan_cut(cut_program(program, checked=checked), launch)
+
+
+def plan_cut(cut: CutProgram, launch: Launch) -> GridSyncPlan:
+    """The plan of a cut program for a launch that was decided for it."""
+    program = cut.source
     if cut.state is None:
         return GridSyncPlan(program, launch, cut.segments, (), True, "", "", ())
     names = cut.state.names
@@ -153,13 +162,9 @@ def plan_grid_sync(program: Program, launch: Launch, *, checked: bool = False) -
     )
 
 
-def as_segment(program: Program) -> Program:
-    """A program without cuts as the only segment of one that had some: it goes on from what its buffers hold."""
-    kept = program.__dict__
-    made: Program | None = kept.get("_as_segment")
-    if made is None:
-        made = kept["_as_segment"] = _with_entry(program, "0", normalise(program, Scope.GRID).entry)
-    return made
+def uncut(program: Program) -> CutProgram:
+    """A program that is launched whole, as the only segment."""
+    return CutProgram(program, (_whole(program),), None, True)
 
 
 def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
@@ -193,7 +198,7 @@ def cut_workgroup(source: Program) -> CutWorkgroup:
 
 
 def _whole(source: Program) -> Segment:
-    return Segment(source, "start", (DONE,))
+    return Segment(source, "start", (DONE,), source)
 
 
 class _Opened(msgspec.Struct, frozen=True, eq=False):
@@ -274,10 +279,21 @@ def _segment(source: Program, carrying: Carrying, tree: CutTree, cut: Cut | None
     entry = (*declarations, *begin, *piece.statements)
     program = _with_entry(source, "0" if cut is None else str(cut.order), entry, hidden)
     exits = _exits(tree, piece)
+    narrowed = _narrowed(program)
     if cut is None:
-        return Segment(program, "start", exits)
+        return Segment(program, "start", exits, narrowed)
     tag = cut.statement.tag if isinstance(cut.statement, n.Resume) else None
-    return Segment(program, f"after {_words(cut)}", exits, _copy_program(source, cut), tag)
+    before = _copy_program(source, cut)
+    copy = None if before is None else _narrowed(before)
+    return Segment(program, f"after {_words(cut)}", exits, narrowed, before, copy, tag)
+
+
+def _narrowed(program: Program) -> Program:
+    """The program without the buffers that it does not touch."""
+    touched = named_buffers(program)
+    return msgspec.structs.replace(
+        program, buffers=tuple(decl for decl in program.buffers if decl.name in touched), source=None
+    )
 
 
 def _with_entry(source: Program, suffix: str, entry: n.Body, hidden: Sequence[BufferDecl] = ()) -> Program:

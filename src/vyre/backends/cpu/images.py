@@ -1,7 +1,7 @@
-"""What is left of programs when their code is made? An image: object code, and how their segments follow one another.
+"""Images: the object code of several programs, and how their segments follow one another.
 
-Whoever has an image runs its programs on resident buffers without having the programs: nothing is checked, cut or
-written again. That is for programs that a process needs at once and that are long, as those of the optimizer.
+An image runs its programs on resident buffers without having them: nothing is checked, cut or emitted again. That is
+for programs that a process needs at once and that are long, as those of the optimizer.
 
 Their code is for one invocation after another: it is made in less than half the time of that for vectors, and programs
 that branch by what they read, and follow it, run no slower for it.
@@ -18,12 +18,14 @@ import llvmlite
 import msgspec
 
 from vyre.backends.cpu.compile import PIPELINE, Loaded, kernel_function, linked_object_code
-from vyre.backends.cpu.kernels import SCALAR, CompiledKernel
+from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Grid
 from vyre.backends.cpu.launches import Sharing
-from vyre.backends.cpu.tables import Address, Count, Nodes, Table, own
+from vyre.backends.cpu.schedules import PartTable
+from vyre.backends.cpu.tables import Count, own
 from vyre.driver.binding import binder_of
 from vyre.driver.cache import MemoryCache, source_state
-from vyre.driver.resident import ResidentBuffer, require_owned
+from vyre.driver.device import UNLIMITED
+from vyre.driver.resident import ResidentBuffer
 from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir import nodes as n
@@ -31,9 +33,10 @@ from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.plan import GridSyncPlan, Segment, StateBuffer, plan_grid_sync
+from vyre.lower.schedule import LaunchSchedule, Part, ScheduleBuilder
 
 if TYPE_CHECKING:
-    from vyre.backends.cpu import CpuBackend
+    from vyre.backends.cpu.device import CpuDevice
 
 # Code of longer texts has to come soon, before it has to be good.
 _LONG_TEXT: Final = 1 << 17
@@ -44,15 +47,23 @@ _MOST_TABLES: Final = 32
 _MOST_STATE_KEPT: Final = 1 << 16
 _SOURCES: Final = ("backends/cpu", "emit", "emit/llvm", "lower", "analyze", "ir", "semantics")
 
+MakeImage = Callable[[], tuple[Sequence[Program], Sequence[str]]]
 # A program, its workgroups, and for each of its host buffers which memory it is.
 _Step = tuple[str, int, tuple[int, ...]]
 
 
-class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A segment: its function and that of what runs before it, as their names in the object code."""
+class _Function(msgspec.Struct, frozen=True, array_like=True):
+    """A program that is launched: the name of its function in the object code, and its buffers."""
 
-    function: str
-    before: str | None
+    name: str
+    buffers: tuple[BufferDecl, ...]
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    """A segment: its function and that of the copy before it."""
+
+    function: _Function
+    before: _Function | None
     label: str
     exits: tuple[int, ...]
 
@@ -81,25 +92,33 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     notes: tuple[str, ...]
 
 
+class _ImageCode(msgspec.Struct, frozen=True, eq=False):
+    """The code of a launch, the same for every grid."""
+
+    kernel: CompiledKernel
+
+    def for_launch(self, grid: Grid) -> CompiledKernel:
+        return self.kernel
+
+
 class Image:
     """Programs that are ready to run; ``headers`` are they without statements, ``notes`` what came with them."""
 
-    def __init__(self, backend: CpuBackend, stored: _Stored) -> None:
-        self._backend = backend
+    def __init__(self, device: CpuDevice, stored: _Stored) -> None:
+        self._device = device
         self._loaded = loaded = Loaded(*stored.code)
-        self._kernels = {
-            name: CompiledKernel(kernel, loaded, loaded.address(name), kernel_function(loaded, name))
+        self._code = {
+            name: _ImageCode(CompiledKernel(kernel, loaded, loaded.address(name), kernel_function(loaded, name)))
             for name, kernel in stored.kernels.items()
         }
         self._programs = {one.name: one for one in stored.programs}
         self._host = {one.name: one.host for one in stored.programs}
-        self._tables: MemoryCache[Table] = MemoryCache(_MOST_TABLES)
+        self._tables: MemoryCache[PartTable] = MemoryCache(_MOST_TABLES)
         self.headers = [Program(one.name, one.buffers, one.workgroup_size) for one in stored.programs]
         self.notes = stored.notes
 
     def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
-        """Runs programs by name, each on so many workgroups, on resident buffers in binding order."""
-        backend = self._backend
+        """Run programs by name, each on so many workgroups, on resident buffers in binding order."""
         memory: list[ResidentBuffer] = []
         numbers: dict[int, int] = {}
         counts: list[int] = []
@@ -113,30 +132,32 @@ class Image:
                 )
             for decl, resource in zip(host, resources, strict=True):
                 if numbers.setdefault(id(resource), len(memory)) == len(memory):
-                    memory.append(require_owned(backend, resource))
+                    memory.append(resource)
                 counts.append(_count(decl, resource))
             shape.append((name, groups, tuple([numbers[id(resource)] for resource in resources])))
         key = tuple(shape)
         table = self._tables.take(key) or self._table(key, len(memory))
-        table.run(backend.pool, [resource.handle for resource in memory], 1, None, counts=counts)
-        if table.state.nbytes <= _MOST_STATE_KEPT:
+        table.run(self._device.pool, [resource.handle for resource in memory], 1, None, UNLIMITED, counts)
+        if table.table.state.nbytes <= _MOST_STATE_KEPT:
             self._tables.put(key, table)
 
-    def _table(self, shape: Sequence[_Step], first_count: int) -> Table:
+    def _table(self, shape: Sequence[_Step], bound: int) -> PartTable:
         """A table for steps whose memory has these numbers, and whose counts follow in their order."""
-        nodes = Nodes(self._backend.kernels, Sharing(self._backend.pool.sharing.threads, *_SHARED))
+        builder = ScheduleBuilder(bound)
+        parts: list[Part] = []
+        counts: list[dict[str, Count]] = []
+        first_count = bound
         for name, groups, places in shape:
-            program = self._programs[name]
-            held: dict[str, tuple[Address, Count]] = {
-                decl.name: (own(place), own(first_count + order))
-                for order, (decl, place) in enumerate(zip(self._host[name], places, strict=True))
-            }
-            first_count += len(held)
-            nodes.add_cut(self._plan(program, groups), held, self._kernel, (), f"'{name}'")
-        return Table(nodes.all, nodes.state_bytes)
+            host = self._host[name]
+            counts.append({decl.name: own(first_count + order) for order, decl in enumerate(host)})
+            first_count += len(host)
+            plan = self._plan(self._programs[name], groups)
+            parts.append(builder.part(plan, places, self._code_of, label=f"'{name}'"))
+        schedule: LaunchSchedule = builder.schedule(parts)
+        return PartTable(schedule, parts, Sharing(self._device.pool.sharing.threads, *_SHARED), counts)
 
-    def _kernel(self, part: Program) -> CompiledKernel:
-        return self._kernels[part.name]
+    def _code_of(self, part: Program) -> _ImageCode:
+        return self._code[part.name]
 
     def _plan(self, program: _Program, groups: int) -> GridSyncPlan:
         launch = Launch((groups, 1, 1), 0, {}, program.workgroup_size)
@@ -144,13 +165,17 @@ class Image:
             msgspec.structs.replace(one, words=one.words + (groups - 1) * growth)
             for one, growth in zip(program.state, program.growth, strict=True)
         )
-        segments = tuple(
-            Segment(
-                Program(part.function), part.label, part.exits, None if part.before is None else Program(part.before)
-            )
-            for part in program.parts
+        segments = tuple(self._segment(part, program.workgroup_size) for part in program.parts)
+        header = Program(program.name, program.buffers, program.workgroup_size)
+        return GridSyncPlan(header, launch, segments, state, program.straight, program.control, "", ())
+
+    def _segment(self, part: _Part, workgroup_size: tuple[int, int, int]) -> Segment:
+        header, copy = (
+            None if one is None else Program(one.name, one.buffers, workgroup_size)
+            for one in (part.function, part.before)
         )
-        return GridSyncPlan(Program(program.name), launch, segments, state, program.straight, program.control, "", ())
+        assert header is not None  # only a copy may be missing
+        return Segment(header, part.label, part.exits, header, copy, copy)
 
 
 def _count(decl: BufferDecl, resource: ResidentBuffer) -> int:
@@ -165,24 +190,22 @@ def _count(decl: BufferDecl, resource: ResidentBuffer) -> int:
     return count
 
 
-def load_image(
-    backend: CpuBackend, key: bytes, make: Callable[[], tuple[Sequence[Program], Sequence[str]]], *, optimize: bool
-) -> Image:
+def load_image(device: CpuDevice, key: bytes, make: MakeImage, *, optimize: bool) -> Image:
     """The image of some programs, from the disk if it is there, else made and kept; ``make`` also gives its notes."""
-    kernels = backend.kernels
+    kernels = device.kernels
     machine = kernels.machine
     parts = (key, source_state(*_SOURCES), machine.cpu, machine.features, llvmlite.__version__, PIPELINE)
     whole = blake2b(msgspec.msgpack.encode((*parts, optimize)), digest_size=32).digest()
     body = kernels.disk.get(whole)
     if body is not None:
         try:
-            return Image(backend, msgspec.msgpack.decode(body, type=_Stored))
+            return Image(device, msgspec.msgpack.decode(body, type=_Stored))
         except msgspec.DecodeError:
             # Whole, as its digest says, and yet of no use: it is made again.
             pass
     stored = _stored(*make(), optimize=optimize)
     kernels.disk.put(whole, msgspec.msgpack.encode(stored))
-    return Image(backend, stored)
+    return Image(device, stored)
 
 
 def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool) -> _Stored:
@@ -209,17 +232,18 @@ def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]
     ):
         raise UnsupportedFeature("an image of a program with traps, transfers or fresh outputs", "cpu")
 
-    def function(part: Program | None) -> str | None:
-        if part is None:
-            return None
+    def function(part: Program) -> _Function:
         name = f"kernel{len(kernels)}"
         kernel = emit_kernel(part, SCALAR, flat=can_be_flat(part))
         texts[name] = kernel.text
         kernels[name] = msgspec.structs.replace(kernel, text="")
-        return name
+        return _Function(name, part.buffers)
 
     plan, wider = (plan_grid_sync(program, _launch(program, groups), checked=True) for groups in (1, 2))
-    parts = [_Part(function(one.program) or "", function(one.before), one.label, one.exits) for one in plan.segments]
+    parts = [
+        _Part(function(one.narrowed), None if one.copy is None else function(one.copy), one.label, one.exits)
+        for one in plan.segments
+    ]
     growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
     return _Program(
         program.name,

@@ -1,8 +1,9 @@
-"""Which machine code does a launch run? Compiled once, kept in memory with its program and as object code on disk."""
+"""Machine code of programs: variants for different launches, each compiled once and kept as object code on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Final
 
 import msgspec
@@ -21,6 +22,10 @@ WIDTHS: Final = (4, 8, 16)
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
 
+Grid = tuple[int, int, int]
+# A grid of one axis, too large for what small launches get.
+LARGE_GRID: Final[Grid] = (1 << 24, 1, 1)
+
 
 class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
     """A kernel in memory; the code stays there as long as this does."""
@@ -31,13 +36,52 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
     function: Callable[[int, int, int], None]
 
 
-class Kernels:
-    """Makes and keeps compiled kernels for vectors of one width, or the machine's.
+class CpuCode:
+    """The code of a program: a variant for each class of launches, compiled when the first such launch is prepared.
 
-    Where the width is not given, launches of few invocations that go through memory each in its own way are compiled as
-    scalar code: most lanes of a vector would wait for others, and threads share the invocations. Programs that know of
-    their workgroups are not: their invocations may go through memory side by side.
+    A launch of one axis runs "flat" code, over invocations instead of workgroups, if the program can. A launch of few
+    invocations that go through memory each in its own way runs scalar code: most lanes of a vector would wait for
+    others, and threads share the invocations. Programs that know their workgroups are left out: their invocations may
+    go through memory side by side. Optimization is the compiler's; without it code is made faster, and runs slower.
     """
+
+    def __init__(self, kernels: Kernels, program: Program, source: Program, *, optimize: bool) -> None:
+        self.program = program
+        self._kernels = kernels
+        self._optimize = optimize
+        self._can_be_flat = can_be_flat(program)
+        self._may_be_scalar = not source.stats().has(n.LocalId, n.WorkgroupId)
+        self._texts: dict[tuple[bool, int], Kernel] = {}
+        self._compiled: dict[tuple[bool, int], CompiledKernel] = {}
+        self._lock = Lock()
+
+    def for_launch(self, grid: Grid) -> CompiledKernel:
+        """The code for a launch of that grid."""
+        flat = self._can_be_flat and grid[1] == 1 and grid[2] == 1
+        width = self._kernels.width
+        if flat and self._may_be_scalar and grid[0] * self.program.workgroup_size[0] <= self._kernels.few_invocations:
+            width = SCALAR if self._text(flat, width).is_irregular else width
+        found = self._compiled.get((flat, width))
+        if found is None:
+            # One thread compiles at a time: two that need the same code get one, and none is unloaded while it runs.
+            with self._lock:
+                found = self._compiled.get((flat, width))
+                if found is None:
+                    kernel = self._text(flat, width)
+                    found = self._compiled[flat, width] = self._kernels.compiled(
+                        self.program.name, kernel, optimize=self._optimize
+                    )
+        return found
+
+    def _text(self, flat: bool, width: int) -> Kernel:
+        found = self._texts.get((flat, width))
+        if found is None:
+            found = self._texts[flat, width] = self._kernels.emitted(self.program, width, flat=flat)
+        return found
+
+
+class Kernels:
+    """Makes code for vectors of one width, the machine's unless it is given. Then no launch gets another width."""
 
     def __init__(
         self,
@@ -53,37 +97,19 @@ class Kernels:
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
-        self._few_invocations = 0 if width else few_invocations
+        self.few_invocations = 0 if width else few_invocations
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
-    def get(
-        self,
-        program: Program,
-        grid: tuple[int, int, int],
-        *,
-        optimize: bool = True,
-        whole: Program | None = None,
-    ) -> CompiledKernel:
-        """The kernel for a launch of that grid; without optimisation it is compiled faster, and runs slower.
+    def code(self, program: Program, source: Program, grid: Grid, *, optimize: bool) -> CpuCode:
+        """The code of a program that is ``source`` or a segment of it, compiled for launches like that grid."""
+        made = CpuCode(self, program, source, optimize=optimize)
+        made.for_launch(grid)
+        return made
 
-        ``whole`` is the program that this one is a segment of.
-        """
-        flat = grid[1] == 1 and grid[2] == 1 and can_be_flat(program)
-        is_small = flat and grid[0] * program.workgroup_size[0] <= self._few_invocations
-        is_small = is_small and not (whole or program).stats().has(n.LocalId, n.WorkgroupId)
-        kept = program.__dict__.setdefault("_cpu_kernels", {})
-        key = self.width, flat, is_small, optimize, self._check_elimination
-        found: CompiledKernel | None = kept.get(key)
-        if found is None:
-            # Of two threads that both made it, both get the first: what is not kept is unloaded.
-            found = kept.setdefault(key, self._make(program, flat, is_small, optimize))
-        return found
-
-    def _make(self, program: Program, flat: bool, is_small: bool, optimize: bool) -> CompiledKernel:
-        kernel = emit_kernel(program, self.width, flat=flat, check_elimination=self._check_elimination)
-        if is_small and kernel.is_irregular:
-            kernel = emit_kernel(program, SCALAR, flat=flat, check_elimination=self._check_elimination)
+    def emitted(self, program: Program, width: int, *, flat: bool) -> Kernel:
+        """The text of a kernel."""
+        kernel = emit_kernel(program, width, flat=flat, check_elimination=self._check_elimination)
         if len(kernel.text) > _MOST_TEXT:
             raise UnsupportedFeature(
                 f"a program of {program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "
@@ -91,7 +117,11 @@ class Kernels:
                 "cpu",
                 "split it into several programs, or put repeated code into loops.",
             )
-        code, was_kept = kept_object_code(self.disk, program.name, kernel.text, verify=self._verify, optimize=optimize)
+        return kernel
+
+    def compiled(self, name: str, kernel: Kernel, *, optimize: bool) -> CompiledKernel:
+        """A kernel as machine code, from the disk if it is there."""
+        code, was_kept = kept_object_code(self.disk, name, kernel.text, verify=self._verify, optimize=optimize)
         telemetry.count(**{"compile_hits" if was_kept else "compile_misses": 1})
         loaded = Loaded(code)
         return CompiledKernel(kernel, loaded, loaded.address(KERNEL), kernel_function(loaded, KERNEL))

@@ -1,9 +1,9 @@
-"""What does a launch need that does not depend on its data? Decided once for each plan, so that a call is short."""
+"""Launches of compiled kernels: everything that does not depend on data is decided once, so that a call is short."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from vyre.backends.cpu.kernels import CompiledKernel
-from vyre.driver.binding import BindingPlan
 from vyre.errors import BadInputs, DeviceOutOfMemory
 from vyre.ir.binding import Array
+from vyre.ir.buffers import BufferDecl
 from vyre.ir.launch import Launch
 
 # Ids along an axis are u32, and a vector may reach a little further than the grid.
@@ -85,24 +85,24 @@ class KernelLaunch:
 
 
 class PreparedLaunch:
-    """A plan that is one launch: its kernel, and a frame with all of its argument block but the addresses.
+    """A kernel over a grid, and a frame with all of its argument block but the addresses.
 
-    ``pack`` makes what ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the plan's
-    memory in its order.
+    ``decls`` are the buffers of its program in binding order: the order of the memory it runs on. ``pack`` makes what
+    ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the memory in its order.
     """
 
     __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack")
 
-    def __init__(self, plan: BindingPlan, launch: KernelLaunch) -> None:
+    def __init__(self, launch: KernelLaunch, decls: Sequence[BufferDecl], counts: Mapping[str, int]) -> None:
         names = launch.kernel.kernel.buffers
-        places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
+        places = {decl.name: place for place, decl in enumerate(decls)}
         self.launch = launch
         self.is_shared = launch.grain is not None
         self._order = [places[name] for name in names[: len(places)]]
         block = [0, *launch.grid]
         for place in self._order:
             # In place of the address: the bits that have to be zero in it.
-            block += (plan.descriptors[place].dtype.bytes - 1, plan.descriptors[place].count)
+            block += (decls[place].dtype.bytes - 1, counts[decls[place].name])
         for words in launch.captures:
             block += (3, words)
         head = [launch.kernel.address, launch.total, launch.grain or 0, len(names), len(block)]
@@ -113,7 +113,7 @@ class PreparedLaunch:
         self.is_simple = is_in_order and not launch.captures
 
     def arrays(self, memory: Sequence[Array]) -> list[Array]:
-        """The arrays of the kernel's buffers, in its order, from those of the plan's."""
+        """The arrays of the kernel's buffers, in its order, from memory in binding order."""
         try:
             captures = [np.zeros(words, np.uint32) for words in self.launch.captures]
         except MemoryError:

@@ -1,32 +1,22 @@
-"""How do launches follow one another in one native call? From a table that ``native`` walks.
+"""Tables of launches that the native runtime walks in one call.
 
 A node is a launch, what to clear or copy before it, and which node is next: one, or what the control word says. The
-table of a program has the segments between its grid barriers; that of a sequence has the programs of its steps, one
-after another. The memory that segments share is the table's own, and a program's table is used again by later calls.
+memory that segments share is the table's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from vyre.backends.cpu.kernels import CompiledKernel, Kernels
-from vyre.backends.cpu.launches import KernelLaunch, Sharing, address_of, aligned_bytes
+from vyre.backends.cpu.launches import KernelLaunch, address_of, aligned_bytes
 from vyre.backends.cpu.native import Ending
 from vyre.backends.cpu.pool import TIMED_OUT, Pool, stopping_after
-from vyre.driver.binding import BindingPlan
-from vyre.driver.config import DispatchConfig
-from vyre.driver.fixpoint import Passes, count_passes
-from vyre.driver.segments import answer_traps, count_segments
-from vyre.errors import DeviceOutOfMemory, Timeout, VyreError
+from vyre.errors import DeviceOutOfMemory, Timeout, VyreError, locate
 from vyre.ir.binding import Array
-from vyre.ir.launch import Launch
-from vyre.ir.program import Program
-from vyre.lower.plan import GridSyncPlan, plan_grid_sync
 
 # Where an address comes from, as a number: the table itself, the state, or from here on what the caller gives.
 _TABLE: Final = 0
@@ -37,9 +27,6 @@ _RUN_WORDS: Final = 32
 _STOP: Final = 20
 _AT, _PASSES, _TIMES, _WATCHES, _WATCHED, _FOLLOWS, _ASKS, _DECISIONS = range(2, 10)
 _NODE_WORDS: Final = 11
-_LINE: Final = 64
-# A larger state takes long enough to work through that new memory for each call is no matter.
-_MOST_KEPT_BYTES: Final = 1 << 24
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -50,6 +37,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 Count = int | Address
+
+
+def in_state(offset: int) -> Address:
+    """A place in the table's own memory."""
+    return Address(_STATE, offset)
 
 
 def own(number: int) -> Address:
@@ -78,91 +70,6 @@ class Node(msgspec.Struct, frozen=True, eq=False):
     exits: Sequence[int]
     control: Address | None
     label: str
-
-
-class Walked(msgspec.Struct, frozen=True, eq=False):
-    """A program in a table: its plan, its nodes by segment (the first: what follows it), where its state begins."""
-
-    plan: GridSyncPlan
-    exits: Sequence[int]
-    state: Mapping[str, int]
-
-
-class Nodes:
-    """Nodes of one program after another, and how much state they need."""
-
-    def __init__(self, kernels: Kernels, sharing: Sharing) -> None:
-        self.all: list[Node] = []
-        self.state_bytes = 0
-        self._kernels = kernels
-        self._sharing = sharing
-
-    def add(
-        self, plan: BindingPlan, memory: Sequence[Address], *, optimize: bool, clears: Sequence[Edit] = (), label: str
-    ) -> Walked:
-        """Adds a program whose buffers are at these addresses, by descriptor; ``clears`` come before it starts."""
-        cut = plan_grid_sync(plan.program, plan.launch, checked=True)
-        held: dict[str, tuple[Address, Count]] = {
-            slot.name: (place, slot.count) for slot, place in zip(plan.descriptors, memory, strict=True)
-        }
-        get = partial(self._kernels.get, grid=cut.launch.grid, optimize=optimize, whole=plan.program)
-        return self.add_cut(cut, held, get, clears, label)
-
-    def add_cut(
-        self,
-        cut: GridSyncPlan,
-        held: dict[str, tuple[Address, Count]],
-        kernel_of: Callable[[Program], CompiledKernel],
-        clears: Sequence[Edit],
-        label: str,
-    ) -> Walked:
-        """Adds a program that was cut, whose buffers are ``held`` at addresses, with their counts."""
-        turned: dict[int, list[Edit]] = {}
-        for state in cut.state:
-            place = self._state(state.bytes)
-            held[state.name] = place, state.words
-            if state.read_name is not None:
-                # Where a segment writes what it reads, what was written last is copied for it.
-                read = place if state.copies == 1 else self._state(state.bytes)
-                held[state.read_name] = read, state.words
-                if state.copies > 1:
-                    turned.setdefault(state.segment, []).append(Edit(read, place, state.bytes))
-        starts: list[int] = []
-        end = len(self.all)
-        for segment in cut.segments:
-            starts.append(end)
-            end += 1 if segment.before is None else 2
-        exits = [end, *starts[1:]]
-        control = None if cut.straight else held[cut.control][0]
-        for order, segment in enumerate(cut.segments):
-            edits = clears if order == 0 else turned.get(order, ())
-            where = label if len(cut.segments) == 1 else f"segment {order} of {label} ({segment.label})"
-            if segment.before is not None:
-                self._node(kernel_of(segment.before), cut.launch, held, edits, (), None, where)
-                edits = ()
-            self._node(kernel_of(segment.program), cut.launch, held, edits, exits, control, where)
-        return Walked(cut, exits, {state.name: held[state.name][0].offset for state in cut.state})
-
-    def _state(self, size: int) -> Address:
-        place = Address(_STATE, self.state_bytes)
-        self.state_bytes += -(-size // _LINE) * _LINE
-        return place
-
-    def _node(
-        self,
-        kernel: CompiledKernel,
-        launch: Launch,
-        held: Mapping[str, tuple[Address, Count]],
-        edits: Sequence[Edit],
-        exits: Sequence[int],
-        control: Address | None,
-        label: str,
-    ) -> None:
-        prepared = KernelLaunch(kernel, launch, self._sharing)
-        names = kernel.kernel.buffers
-        buffers = [held[name] for name in names[: len(names) - len(prepared.captures)]]
-        buffers += [(self._state(4 * count), count) for count in prepared.captures]
-        self.all.append(Node(prepared, buffers, len(self.all) + 1, edits, exits, control, label))
 
 
 class Watch(msgspec.Struct, frozen=True, eq=False):
@@ -275,72 +182,6 @@ class Table:
         reason = int(self.words[_STOP])
         scratch = node.launch.kernel.kernel.scratch_bytes
         error = Timeout(timeout_s or 0.0) if reason == TIMED_OUT else DeviceOutOfMemory(scratch)
-        error.add_note(f"in {node.label}")
+        if len(self.nodes) > 1:
+            locate(error, node.label)
         return error
-
-
-class WalkedProgram:
-    """A plan whose run is a walk: over the segments between its grid barriers, or in several passes."""
-
-    def __init__(self, plan: BindingPlan, kernels: Kernels, sharing: Sharing, *, optimize: bool) -> None:
-        nodes = Nodes(kernels, sharing)
-        memory = [own(number) for number in range(len(plan.descriptors))]
-        self.plan = plan
-        self.walked = nodes.add(plan, memory, optimize=optimize, label=f"'{plan.program.name}'")
-        self._nodes, self._state_bytes = nodes.all, nodes.state_bytes
-        self._spare: list[Table] = []
-
-    def run(self, pool: Pool, memory: Sequence[Array], written: Sequence[Array], config: DispatchConfig) -> Passes:
-        """Runs all passes on memory in the order of the plan's descriptors; ``written`` is what it changes."""
-        try:
-            table = self._spare.pop()
-        except IndexError:
-            table = Table(self._nodes, self._state_bytes)
-        watch = None if config.passes == 1 else Watch(written, [array.copy() for array in written], follows=True)
-        answer = _Traps(self, table, memory, config).answer if self.walked.plan.parkings else None
-        ending = table.run(pool, memory, config.passes, watch, config.timeout_s, answer)
-        passes = Passes(table.passes, None if watch is None else ending is Ending.UNCHANGED)
-        if watch is not None:
-            count_passes(passes)
-        segments = self.walked.plan.segments
-        if len(segments) > 1:
-            straight = self.walked.plan.straight
-            count_segments(passes.passes * len(segments) if straight else table.decisions, passes.passes)
-        if not self._spare and self._state_bytes <= _MOST_KEPT_BYTES:
-            self._spare.append(table)
-        return passes
-
-
-class _Traps:
-    """The memory of a run, as the host sees it when invocations wait for it."""
-
-    def __init__(self, program: WalkedProgram, table: Table, memory: Sequence[Array], config: DispatchConfig) -> None:
-        self._walked = program.walked
-        self._table = table
-        self._config = config
-        self._own = {
-            slot.name: array.view(np.uint8)[: slot.byte_size].view(slot.dtype.storage)
-            for slot, array in zip(program.plan.descriptors, memory, strict=True)
-        }
-
-    def answer(self, node: int) -> tuple[int, bool]:
-        """Which node is next, after the host has handled what it is asked for now, and whether somebody still waits."""
-        plan, exits = self._walked.plan, self._walked.exits
-        try:
-            following, waits = answer_traps(plan, self, self._config, self.words(plan.control, 0, 1)[0])
-        except Exception as error:
-            error.add_note(f"in {self._table.nodes[node].label}")
-            raise
-        return exits[following], waits
-
-    def words(self, name: str, start: int, count: int) -> list[int]:
-        first = self._walked.state[name] // 4 + start
-        words: list[int] = self._table.state.view("<u4")[first : first + count].tolist()
-        return words
-
-    def arrays(self) -> dict[str, Array]:
-        return {name: array.copy() for name, array in self._own.items()}
-
-    def put_back(self, arrays: Mapping[str, Array]) -> None:
-        for name, array in arrays.items():
-            self._own[name][:] = array

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vyre.driver.backend import Availability
+from vyre.driver.device import Availability
 from vyre.driver.registry import GPU_PRIORITY, SOFTWARE_GPU_PRIORITY
 from vyre.errors import BackendUnavailable
 

@@ -1,4 +1,4 @@
-"""What does a launch need that does not depend on its data? Decided once for each plan, so that a call is short."""
+"""Launches of compiled kernels: everything that does not depend on data is decided once, so that a call is short."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Pipeline, whole_words
 from vyre.backends.webgpu.tools import FOLD
-from vyre.driver.binding import BindingPlan
-from vyre.driver.config import DispatchConfig
 from vyre.emit.wgsl import WgslKernel, emit_wgsl
 from vyre.errors import BadInputs, UnsupportedFeature
-from vyre.ir import nodes as n
+from vyre.ir.binding import indirect_dispatch
 from vyre.ir.buffers import Role
+from vyre.ir.launch import Launch
 from vyre.ir.program import Program
+from vyre.lower.schedule import host_buffers
 
 # Far beyond what a driver compiles in reasonable time.
 _MOST_TEXT: Final = 8 << 20
@@ -22,76 +22,90 @@ _MOST_GROUPS: Final = (1 << 32) - 1
 # Along an axis, so that the product of two is still a word.
 _MOST_FOLDED: Final = (1 << 16) - 1
 INDIRECT_BYTES: Final = 12
+# The grid of a launch that takes its own from memory.
+EMPTY_GRID: Final = (0, 0, 0)
 
 
-def kernel_of(program: Program, *, folded: bool, gpu: Gpu | None = None) -> WgslKernel:
-    """The kernel of a program for a device, or for any; it stays with the program."""
-    watches_loops = gpu is not None and gpu.ends_loops
-    native = gpu is not None and gpu.native_lanes == program.subgroup_size
-    kept = program.__dict__.setdefault("_wgsl", {})
-    kernel: WgslKernel | None = kept.get((folded, watches_loops, native))
-    if kernel is None:
-        kernel = emit_wgsl(program, folded=folded, watches_loops=watches_loops, native_subgroups=native)
-        kept[folded, watches_loops, native] = kernel
-    return kernel
+class WebGpuCode:
+    """The code of a program: a variant for grids that fit the device's axes, and one for folded grids."""
+
+    def __init__(self, gpu: Gpu, program: Program) -> None:
+        self.program = program
+        self.gpu = gpu
+        self._kernels: dict[bool, WgslKernel] = {}
+        self._pipelines: dict[bool, Pipeline] = {}
+
+    def kernel(self, *, folded: bool) -> WgslKernel:
+        """The text of a variant."""
+        found = self._kernels.get(folded)
+        if found is None:
+            gpu = self.gpu
+            native = gpu.native_lanes == self.program.subgroup_size
+            found = emit_wgsl(self.program, folded=folded, watches_loops=gpu.ends_loops, native_subgroups=native)
+            self._kernels[folded] = found
+            _require_small(gpu, self.program, found)
+        return found
+
+    def pipeline(self, *, folded: bool) -> Pipeline:
+        """The compiled kernel of a variant."""
+        found = self._pipelines.get(folded)
+        if found is None:
+            kernel = self.kernel(folded=folded)
+            read_only = [decl.role is Role.INPUT for decl in host_buffers(self.program)]
+            read_only += [False] * (len({capture.buffer for capture in kernel.captures}) + kernel.has_faults)
+            found = self._pipelines[folded] = self.gpu.pipeline(kernel.text, tuple(read_only), self.program.name)
+        return found
 
 
 class PreparedLaunch:
-    """A plan's kernel, its parameter block, its workgroups on the device, and the sizes of its bindings.
+    """A kernel over a grid: its parameter block, its workgroups on the device, and the sizes of its bindings.
 
-    ``outputs`` are the places of the outputs among the plan's descriptors, ``fresh`` of those that start at zero. A
-    launch of which the device reads the ``grid`` has ``arguments``, where that is put for it, and ``grid_at``: the
-    place of the buffer that has it, and the word it begins at.
+    A launch whose grid is in memory (``launch.grid`` is then empty) has ``arguments``, where the device puts it, and
+    ``grid_at``: the place of the buffer that has it, and the word it begins at.
     """
 
     __slots__ = (
         "arguments",
         "block",
         "captures",
-        "fresh",
         "grid_at",
         "groups",
         "has_faults",
         "invocations",
-        "outputs",
         "pipeline",
-        "plan",
         "sizes",
+        "workgroup_size",
     )
 
-    def __init__(self, gpu: Gpu, plan: BindingPlan, grid: n.IndirectDispatch | None = None) -> None:
-        launch, program = plan.launch, plan.program
-        self.plan = plan
+    def __init__(self, gpu: Gpu, code: WebGpuCode, launch: Launch) -> None:
+        program = code.program
+        decls = host_buffers(program)
+        grid = indirect_dispatch(program) if launch.grid == EMPTY_GRID else None
         self.invocations = launch.invocations
+        self.workgroup_size = launch.workgroup_size
         self.groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
         folded = grid is not None or self.groups != launch.grid
-        kernel = kernel_of(program, folded=folded, gpu=gpu)
+        kernel = code.kernel(folded=folded)
         self.has_faults = kernel.has_faults
         words = {capture.buffer: capture.words(launch) for capture in kernel.captures}
         self.captures = [4 * count for count in words.values()]
-        self.sizes = [whole_words(slot.byte_size) for slot in plan.descriptors] + [
+        self.sizes = [whole_words(launch.counts[decl.name] * decl.dtype.bytes) for decl in decls] + [
             whole_words(size) for size in self.captures
         ]
         if self.has_faults:
             self.sizes.append(FAULT_BYTES)
-        _require_fitting(gpu, plan, kernel, self.sizes)
+        _require_fitting(gpu, [*(decl.name for decl in decls), *words], self.sizes)
         counts = {**launch.counts, **words}
         lengths = [counts[name] for name in kernel.sized]
         block = [*launch.grid, math.prod(launch.grid), 0, *lengths]
         self.block = gpu.block(block) if grid is None else gpu.new_block(block)
-        read_only = [slot.role is Role.INPUT for slot in plan.descriptors]
-        read_only += [False] * (len(words) + self.has_faults)
-        self.pipeline: Pipeline = gpu.pipeline(kernel.text, tuple(read_only), program.name)
-        places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
-        self.outputs = [places[slot.name] for slot in plan.outputs]
-        self.fresh = [
-            place for place, slot in enumerate(plan.descriptors) if slot.role is Role.OUTPUT and slot.byte_size
-        ]
+        self.pipeline: Pipeline = code.pipeline(folded=folded)
+        places = {decl.name: place for place, decl in enumerate(decls)}
         self.grid_at = (0, 0) if grid is None else (places[grid.count_buffer], grid.count_offset // 4)
         self.arguments = None if grid is None else gpu.new_memory(INDIRECT_BYTES)
 
     def bind_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
-        """The bindings of the plan's buffers, by descriptor, and of what transfers captured."""
+        """The bindings of the program's buffers, in binding order, and of what transfers captured."""
         bound = [*buffers, gpu.faults] if self.has_faults else buffers
         regions = [(buffer, 0, size) for buffer, size in zip(bound, self.sizes, strict=True)]
         return gpu.bind_group(self.pipeline, self.block, regions)
@@ -99,20 +113,11 @@ class PreparedLaunch:
     def fold_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
         """The bindings of the tool that finds out the grid."""
         place, first = self.grid_at
-        along = [min((1 << 32) // size, _MOST_GROUPS) for size in self.plan.launch.workgroup_size]
+        along = [min((1 << 32) // size, _MOST_GROUPS) for size in self.workgroup_size]
         block = gpu.block([first, min(_most_groups(gpu), _MOST_FOLDED), *along])
         own = [gpu.state, self.block, self.arguments, gpu.faults]
         regions = [(buffers[place], 0, self.sizes[place]), *((buffer, 0, buffer.size) for buffer in own)]
         return gpu.bind_group(gpu.tool(FOLD), block, regions)
-
-
-def host_reads_grid(program: Program, config: DispatchConfig) -> bool:
-    """Whether a grid that is in memory is needed before the launch: memory for transfers, or all passes, depend on it.
-
-    The outputs do not: they have their sizes from the inputs, and the buffer with the grid is one.
-    """
-    stats = program.stats()
-    return stats.has_indirect_dispatch and (stats.has_async or config.passes > 1)
 
 
 def _most_groups(gpu: Gpu) -> int:
@@ -140,14 +145,33 @@ def _groups(grid: tuple[int, int, int], size: tuple[int, int, int], most: int) -
     return x, y, -(-total // (x * y))
 
 
-def _require_fitting(gpu: Gpu, plan: BindingPlan, kernel: WgslKernel, sizes: Sequence[int]) -> None:
-    if len(sizes) > gpu.most_buffers:
+def _require_small(gpu: Gpu, program: Program, kernel: WgslKernel) -> None:
+    """Refuse a kernel that is too large for the device, whatever it is launched on."""
+    most_shared = gpu.limits["max-compute-workgroup-storage-size"]
+    if kernel.shared_bytes > most_shared:
         raise UnsupportedFeature(
-            f"{len(sizes)} buffers in one kernel (the limit of this adapter is {gpu.most_buffers})",
+            f"{kernel.shared_bytes:,} bytes of workgroup memory, with what its barriers take (the limit is "
+            f"{most_shared:,})",
+            "webgpu",
+        )
+    if len(kernel.text) > _MOST_TEXT:
+        raise UnsupportedFeature(
+            f"a program of {program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "
+            "of WGSL",
+            "webgpu",
+            "split it into several programs, or put repeated code into loops.",
+        )
+    count = len(host_buffers(program)) + len({capture.buffer for capture in kernel.captures}) + kernel.has_faults
+    if count > gpu.most_buffers:
+        raise UnsupportedFeature(
+            f"{count} buffers in one kernel (the limit of this adapter is {gpu.most_buffers})",
             "webgpu",
             "join buffers, or split the program into several.",
         )
-    names = [slot.name for slot in plan.descriptors] + [capture.buffer for capture in kernel.captures]
+
+
+def _require_fitting(gpu: Gpu, names: Sequence[str], sizes: Sequence[int]) -> None:
+    """Refuse a launch on a buffer that is too large to be bound."""
     for name, size in zip(names, sizes, strict=False):
         if size > gpu.binding_bytes:
             raise UnsupportedFeature(
@@ -155,17 +179,3 @@ def _require_fitting(gpu: Gpu, plan: BindingPlan, kernel: WgslKernel, sizes: Seq
                 "webgpu",
                 "work on smaller pieces, or choose another backend (`vyre backends` lists them).",
             )
-    most_shared = gpu.limits["max-compute-workgroup-storage-size"]
-    if kernel.shared_bytes > most_shared:
-        raise UnsupportedFeature(
-            f"{kernel.shared_bytes:,} bytes of workgroup memory, with what its own meetings take (the limit is "
-            f"{most_shared:,})",
-            "webgpu",
-        )
-    if len(kernel.text) > _MOST_TEXT:
-        raise UnsupportedFeature(
-            f"a program of {plan.program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "
-            "of WGSL",
-            "webgpu",
-            "split it into several programs, or put repeated code into loops.",
-        )

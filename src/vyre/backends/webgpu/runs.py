@@ -1,4 +1,4 @@
-"""How do launches run one after another? In as few submissions as they fit into, without the host between them.
+"""Runs of launches one after another, in as few submissions as they fit into, without the host between them.
 
 A repeated run that may stop early is encoded in batches of passes. After each pass a kernel on the device compares, and
 when the run is over it makes the launches that are still to come empty, so the host asks once for each batch.
@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Region, whole_words
 from vyre.backends.webgpu.launches import INDIRECT_BYTES, PreparedLaunch
 from vyre.backends.webgpu.tools import COMPARE, CONTROL, FOLD, NONZERO, STATE_WORDS, tail_mask, tool_groups
-from vyre.driver.fixpoint import Passes, count_passes
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs, DispatchFailed
 
@@ -60,14 +59,16 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     timing: Timing
 
 
-def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any], *, clearing: bool) -> list[Work]:
-    """The dispatches of a launch; ``clearing`` its outputs before, in the same pass."""
+class Passes(msgspec.Struct, frozen=True):
+    """How many passes ran; ``converged`` is None where no test ended them."""
+
+    passes: int
+    converged: bool | None
+
+
+def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any]) -> list[Work]:
+    """The dispatches of a launch."""
     works: list[Work] = []
-    if clearing:
-        for place in launch.fresh:
-            size = launch.plan.descriptors[place].byte_size
-            for pipeline, group, groups in gpu.fill_launches(buffers[place], 0, size, 0):
-                works.append(Work(pipeline, group, (groups, 1, 1)))
     arguments = None
     if launch.arguments is not None:
         arguments = launch.arguments, 0
@@ -77,6 +78,13 @@ def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any], *, cleari
         group = launch.bind_group(gpu, buffers)
         works.append(Work(launch.pipeline.pipeline, group, launch.groups, launch.has_faults, arguments))
     return works
+
+
+def clear_works(gpu: Gpu, buffer: Any, byte_len: int) -> list[Work]:
+    """The dispatches that set the first bytes of a buffer to zero."""
+    return [
+        Work(pipeline, group, (groups, 1, 1)) for pipeline, group, groups in gpu.fill_launches(buffer, 0, byte_len, 0)
+    ]
 
 
 class Run:
@@ -208,7 +216,6 @@ class Run:
             look = partial(self._look, encoded >= self.times, use if is_short else None)
             ran, converged, answer = clock.read(encoder, asked, look, timeout_s)
             encoder = self.gpu.device.create_command_encoder()
-        count_passes(Passes(ran, converged))
         if not is_short or not encoded:
             answer = clock.read(encoder, reads, use, timeout_s)
         return answer, Passes(ran, converged)

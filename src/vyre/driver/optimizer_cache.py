@@ -1,6 +1,6 @@
-"""What runs in place of a program? The same program, optimised: once in a process, and once on a machine.
+"""Optimizer results: each program is optimized once in a process, and once on a machine.
 
-Results are kept by what decides them: the exact program, the switches, and the optimizer itself. A second process
+Results are looked up by what decides them: the exact program, the switches, and the optimizer itself. A second process
 that runs the same program reads the result from disk and imports no optimizer.
 """
 
@@ -24,33 +24,33 @@ from vyre.optimizer.switches import Optimization
 _MOST_KEPT: Final = 256
 
 
-class Improved(msgspec.Struct, frozen=True, eq=False):
-    """A program to run, and what was done to get it; no report if it is the original."""
+class Optimized(msgspec.Struct, frozen=True, eq=False):
+    """A program to run, and the report of how it was optimized; no report if it is the original."""
 
     program: Program
     report: Report | None = None
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """What is on disk; without an image, the program is as it was."""
+    """An entry on disk; without an image, the program is unchanged."""
 
     image: bytes | None
     report: Report
 
 
-_known: Final[MemoryCache[Improved]] = MemoryCache(_MOST_KEPT)
+_known: Final[MemoryCache[Optimized]] = MemoryCache(_MOST_KEPT)
 
 
-def improved(program: Program, switches: Optimization) -> Improved:
-    """What to run in place of a program that is legal and has its calls inlined."""
+def optimized(program: Program, switches: Optimization, cache: DiskCache | None = None) -> Optimized:
+    """Return the program to run in place of a legal one without calls; results are kept in ``cache``."""
     if not switches.program:
-        return Improved(program)
+        return Optimized(program)
     try:
-        return _looked_up(program, switches) if switches.keep else _made(program, switches)
+        return _looked_up(program, switches, cache) if switches.keep else _made(program, switches)
     except Exception as error:
         if switches.on_failure == "original":
             telemetry.count(optimizer_failures=1)
-            return Improved(program)
+            return Optimized(program)
         reason = str(error) if isinstance(error, VyreError) else f"{type(error).__name__}: {error}."
         raise DispatchFailed(
             f"optimising '{program.name}' failed. {reason}",
@@ -60,13 +60,13 @@ def improved(program: Program, switches: Optimization) -> Improved:
         ) from error
 
 
-def _looked_up(program: Program, switches: Optimization) -> Improved:
+def _looked_up(program: Program, switches: Optimization, cache: DiskCache | None) -> Optimized:
     parts = (program.fingerprint(), switches.bits, source_state("optimizer", "semantics", "ir"))
     key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
     found = _known.get(key)
     if found is not None:
         return _hit(found, "memory")
-    disk = _disk(default_cache_directory())
+    disk = _disk(default_cache_directory()) if cache is None else cache
     body = disk.get(key)
     stored = None if body is None else _read(program, body)
     if stored is not None:
@@ -81,23 +81,23 @@ def _looked_up(program: Program, switches: Optimization) -> Improved:
     return made
 
 
-def _hit(found: Improved, where: str) -> Improved:
+def _hit(found: Optimized, where: str) -> Optimized:
     assert found.report is not None  # only what was made is kept
     telemetry.count(optimizer_hits=1)
-    return Improved(found.program, msgspec.structs.replace(found.report, cached=where))
+    return Optimized(found.program, msgspec.structs.replace(found.report, cached=where))
 
 
-def _read(program: Program, body: bytes) -> Improved | None:
-    """What a file says; whole, as its digest tells, and yet of no use if another version wrote it."""
+def _read(program: Program, body: bytes) -> Optimized | None:
+    """Decode an entry; None if another version wrote it."""
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
-        return Improved(program if stored.image is None else decode(stored.image), stored.report)
+        return Optimized(program if stored.image is None else decode(stored.image), stored.report)
     except (msgspec.DecodeError, WireError):
         telemetry.count(cache_errors=1)
         return None
 
 
-def _made(program: Program, switches: Optimization) -> Improved:
+def _made(program: Program, switches: Optimization) -> Optimized:
     from vyre.driver.optimizing import default_dispatcher
     from vyre.optimizer.pipeline import optimize_with
 
@@ -119,7 +119,7 @@ def _made(program: Program, switches: Optimization) -> Improved:
         optimizer_synchronisations=report.synchronisations,
     )
     # The same object keeps what is known of it: its source, what was compiled of it.
-    return Improved(program if better == program else better, report)
+    return Optimized(program if better == program else better, report)
 
 
 @cache

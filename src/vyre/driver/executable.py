@@ -1,0 +1,571 @@
+"""Executables: a program compiled for a backend, with the schedule and the binding layout of its launches.
+
+``compile_program`` is the way from a program to an executable: check, optimise, cut, compile each segment. An
+executable is immutable but for what it keeps: for each combination of sizes it was called with, the schedule that the
+device prepared. So a call binds data, which only looks things up, and runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from vyre.analyze.coverage import outputs_written_whole
+from vyre.arguments import listed
+from vyre.checker import check
+from vyre.driver import telemetry, trace
+from vyre.driver.binding import Binder, BindingPlan, Bound, binder_of
+from vyre.driver.config import DispatchConfig, require_config
+from vyre.driver.device import UNLIMITED, Code, Device, PreparedSchedule, Ran, RunOptions
+from vyre.driver.optimizer_cache import Optimized, optimized
+from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
+from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
+from vyre.driver.profile import missing_grid_point, require_supported
+from vyre.driver.resident import ResidentBuffer
+from vyre.driver.schedule_loop import require_lengths
+from vyre.driver.timing import TimedResult
+from vyre.errors import BadInputs, DeviceOutOfMemory, GridResidencyExceeded, UnsupportedFeature
+from vyre.ir import nodes as n
+from vyre.ir.binding import Array
+from vyre.ir.buffers import Role
+from vyre.ir.program import Program, require_program
+from vyre.lower.plan import CutProgram, GridSyncPlan, Segment, contains_grid_sync, cut_program, plan_cut, uncut
+from vyre.lower.schedule import Clear, ConvergenceTest, LaunchSchedule, Part, ScheduleBuilder
+from vyre.words import counted
+
+if TYPE_CHECKING:
+    from vyre.driver.backend import Backend
+
+Route = Literal["auto", "native", "resident", "host"]
+_MOST_PREPARED: Final = 64
+_ONE_LAUNCH: Final = "a grid barrier in one launch"
+_ALLOW_ANOTHER: Final = "choose a backend that has it, or allow another route (route=, cooperative=)."
+
+
+def executable_key(backend: Backend, program: Program, config: DispatchConfig, route: Route = "auto") -> bytes:
+    """Return the cache key of an executable: the exact program, the config that shapes code, backend and device."""
+    require_config(config)
+    exact, device = require_program(program).fingerprint(), backend.capabilities.device
+    parts = (exact, config.code_generation, backend.id, backend.version, device, route)
+    return blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
+
+
+def compile_program(backend: Backend, program: Program, config: DispatchConfig, route: Route = "auto") -> Executable:
+    """Check, optimise and cut a program, and compile its segments for a backend's device."""
+    source = _checked(program, config)
+    is_whole, how = _choose_route(backend, source, config, route)
+    require_supported(backend.accepts, source)
+    better = _optimized(backend, source, config)
+    cut = uncut(better.program) if is_whole else cut_program(better.program, checked=True)
+    device = backend.device
+    code: dict[int, Code] = {}
+    with trace.span("compile", backend.id, program=program.name):
+        for part in launched_programs(cut.segments):
+            code[id(part)] = device.compile(part, source=better.program, config=config)
+    return backend.executable_class(backend, program, config, route, how, binder_of(source), better, cut, code)
+
+
+def launched_programs(segments: Iterable[Segment]) -> list[Program]:
+    """The programs that segments launch, in order."""
+    return [part for segment in segments for part in (segment.copy, segment.narrowed) if part is not None]
+
+
+def _checked(program: Program, config: DispatchConfig) -> Program:
+    """The legal program that runs, calls inlined, of the workgroup size that the config asks for."""
+    source = binder_of(program).program
+    if config.workgroup_override is None:
+        return source
+    source = source.with_workgroup_size(config.workgroup_override)
+    check(source).raise_if_invalid()
+    return source
+
+
+def _optimized(backend: Backend, source: Program, config: DispatchConfig) -> Optimized:
+    if backend.capabilities.as_given:
+        return Optimized(source)
+    return optimized(source, config.optimization, backend.cache)
+
+
+def _choose_route(backend: Backend, source: Program, config: DispatchConfig, route: Route) -> tuple[bool, str]:
+    """Whether the device compiles the program whole, and the name of the route: plain where there is nothing to cut."""
+    if not contains_grid_sync(source):
+        return not source.stats().has(n.Trap), "plain"
+    profile = backend.capabilities
+    missing = missing_grid_point(profile, source)
+    is_open = {
+        "native": missing is None and config.cooperative != "never",
+        "resident": profile.resident and config.cooperative != "require",
+        "host": profile.allows_host_grid_sync_split and config.cooperative != "require",
+    }
+    if route != "auto" and route not in is_open:
+        raise BadInputs(f"there is no route '{route}'.", 'give "auto", "native", "resident" or "host".')
+    for name in is_open if route == "auto" else (route,):
+        if is_open[name]:
+            return name == "native" and not backend.device.runs_schedules, name
+    wanted = missing or (_ONE_LAUNCH if route in ("auto", "native") else f"the {route} route")
+    raise UnsupportedFeature(wanted, backend.id, _ALLOW_ANOTHER)
+
+
+class Prepared:
+    """A plan made ready on a device: ``single`` runs one pass, ``repeated`` as many as their keys say.
+
+    ``outputs`` are the ranges of memory that a dispatch reads, ``recipe`` how the memory of one on host arrays is made,
+    ``clears`` the outputs that are zero before the first of several passes.
+    """
+
+    __slots__ = ("clears", "outputs", "recipe", "repeated", "single")
+
+    def __init__(self, single: PreparedSchedule, outputs: list[tuple[int, int, int]], recipe: list[Any]) -> None:
+        self.single = single
+        self.outputs = outputs
+        self.recipe = recipe
+        self.repeated: dict[int, PreparedSchedule] = {}
+        self.clears: tuple[Clear, ...] = ()
+
+
+class Executable:
+    """A program compiled for a backend. It gives the same bytes on every call, and may be used from several threads."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        program: Program,
+        config: DispatchConfig,
+        wanted: Route,
+        route: str,
+        binder: Binder,
+        better: Optimized,
+        cut: CutProgram,
+        code: Mapping[int, Code],
+    ) -> None:
+        self.backend = backend
+        self.program = program
+        self.config = config
+        self.route = route
+        self.binder = binder
+        self.optimized = better
+        self.cut = cut
+        self._code = code
+        self._device = backend.device
+        self._is_resident = backend.capabilities.resident
+        self._in_place = backend.capabilities.in_place
+        self._has_traps = binder.program.stats().has(n.Trap)
+        has_limit = type(backend.device).resident_grid_fits is not Device.resident_grid_fits
+        self._may_exceed = route == "native" and has_limit
+        self._may_be_cut = wanted == "auto" and config.cooperative == "auto"
+        self._prepared: dict[tuple[int, bool], tuple[BindingPlan, Prepared]] = {}
+
+    # What the executable is.
+
+    @property
+    def key(self) -> bytes:
+        """The key that caches look it up by."""
+        return executable_key(self.backend, self.program, self.config)
+
+    def launched(self) -> list[tuple[str, Program, Code]]:
+        """The programs that a run launches, with the labels of their segments and their code."""
+        return [
+            (segment.label, part, self._code[id(part)])
+            for segment in self.cut.segments
+            for part in launched_programs([segment])
+        ]
+
+    # Calls.
+
+    def dispatch(
+        self, inputs: Inputs, config: DispatchConfig | None = None, *, into: OutputBuffers | None = None
+    ) -> list[memoryview]:
+        """Run the program; a config given here replaces the executable's, but cannot change the code."""
+        return self.run(inputs, self.config if config is None else self._call_config(config), into)
+
+    def dispatch_timed(
+        self, inputs: Inputs, config: DispatchConfig | None = None, *, into: OutputBuffers | None = None
+    ) -> TimedResult:
+        """Run the program, and tell how long it took and how many passes it made."""
+        return self.run_timed(inputs, self.config if config is None else self._call_config(config), into)
+
+    def submit(self, inputs: Inputs, config: DispatchConfig | None = None) -> PendingDispatch:
+        """Begin a dispatch; the inputs may be changed as soon as this returns."""
+        owned = copied_inputs(inputs)
+        return self.backend.workers.start(lambda: self.dispatch(owned, config))
+
+    def dispatch_batch(
+        self,
+        batch: Iterable[Inputs],
+        config: DispatchConfig | None = None,
+        *,
+        into: Sequence[OutputBuffers] | None = None,
+    ) -> list[list[memoryview]]:
+        """Run the program on each of several inputs, in order."""
+        batch = listed(batch, "the batch")
+        into = None if into is None else listed(into, "into")
+        if into is not None and len(into) != len(batch):
+            raise BadInputs(
+                f"a batch of {len(batch)} was given {len(into)} OutputBuffers.", "give one for each, or none."
+            )
+        slots = [None] * len(batch) if into is None else into
+        return [self.dispatch(inputs, config, into=one) for inputs, one in zip(batch, slots, strict=True)]
+
+    def dispatch_resident(
+        self, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
+    ) -> TimedResult:
+        """Run the program on resident buffers in binding order; a buffer that takes no input starts at zero."""
+        return self.run_resident(resources, self.config if config is None else self._call_config(config))
+
+    def bind_resident(self, resources: Sequence[ResidentBuffer], config: DispatchConfig) -> BindingPlan:
+        """The plan of a run on resident buffers; the device reads a grid that is in memory, if it can."""
+        reads_grid = not self.device_reads_grid(config)
+        return self.binder.bind_resident(self.backend, resources, config, reads_grid=reads_grid)
+
+    def device_reads_grid(self, config: DispatchConfig) -> bool:
+        """Whether the device takes the grid from memory by itself, where the program says that it is there."""
+        return self.route == "plain" and self._device.reads_grid(self.binder.program, config)
+
+    def dispatch_in_place(self, memory: Sequence[Array], config: DispatchConfig) -> None:
+        """Run the program on host arrays in binding order, which change in place."""
+        if not self._in_place:
+            inputs = self.binder.inputs_in_place(memory)
+            self.binder.store_in_place(memory, self.dispatch(inputs, config))
+            return
+        plan = self.binder.bind_in_place(memory, config)
+        for array in memory:
+            if not array.flags.aligned:
+                raise BadInputs("memory that a run changes in place is not aligned.", "copy it to an array of its own.")
+        prepared = self._prepare(plan, clears=True)
+        options = UNLIMITED if config.timeout_s is None and config.handlers is None else RunOptions.of(config)
+        run = prepared.single if config.passes == 1 else self._passes(plan, prepared, config)
+        ran = run.run(memory, options, (), _nothing)
+        if config.passes > 1:
+            self._count(ran, config)
+        telemetry.count_launch(plan.input_bytes, (), ran.launches)
+
+    def _call_config(self, config: DispatchConfig) -> DispatchConfig:
+        if config is self.config:
+            return config
+        try:
+            is_other_code = config.code_generation != self.config.code_generation
+        except AttributeError:
+            require_config(config)
+            raise
+        if is_other_code:
+            raise BadInputs(
+                "the call's config would change the compiled code "
+                "(workgroup_override, ulp_budget, cooperative or optimize differ).",
+                "compile another executable with it.",
+            )
+        return config
+
+    # Runs, with a config that asks for this code.
+
+    def run(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> list[memoryview]:
+        """Bind inputs and run; return the outputs."""
+        bound = self.binder.bind(inputs, config)
+        chosen = self.fitting(bound.plan) if self._may_exceed else self
+        return chosen._run(bound, config, into)[0]
+
+    def run_timed(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> TimedResult:
+        """Bind inputs and run; return the outputs and the times."""
+        start = perf_counter_ns()
+        bound = self.binder.bind(inputs, config)
+        outputs, ran = self.fitting(bound.plan)._run(bound, config, into)
+        return _timed(outputs, ran, start)
+
+    def run_resident(self, resources: Sequence[ResidentBuffer], config: DispatchConfig) -> TimedResult:
+        """Run on resident buffers."""
+        start = perf_counter_ns()
+        plan = self.bind_resident(resources, config)
+        memory = [resource.handle for resource in resources]
+        return _timed([], self.fitting(plan)._run_on_memory(plan, memory, config), start)
+
+    def _run_on_memory(self, plan: BindingPlan, memory: list[Any], config: DispatchConfig) -> Ran:
+        if self.route == "host":
+            return self._run_through_host(plan, memory, config)
+        prepared = self._prepare(plan, clears=True)
+        ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
+        self._count(ran, config)
+        telemetry.count_launch(0, (), ran.launches)
+        return ran
+
+    def _run(self, bound: Bound, config: DispatchConfig, into: OutputBuffers | None) -> tuple[list[memoryview], Ran]:
+        """Run a bound call and deliver its outputs."""
+        require_slots(into)
+        plan, inputs = bound.plan, bound.inputs
+        options = RunOptions.of(config)
+        if self.route == "host":
+            return self._run_on_host(plan, inputs, config, options, into)
+        prepared = self._prepare(plan, clears=False)
+        if self._in_place:
+            return self._run_on_arrays(plan, prepared, inputs, config, options, into)
+        sizes = [slot.byte_size for slot in plan.descriptors]
+        with self.backend.scratch.borrowed(sizes) as memory:
+            copies = [
+                (memory[place], 0, byte_view(inputs[slot.input_slot]))
+                for place, slot in enumerate(plan.descriptors)
+                if slot.input_slot is not None and slot.byte_size
+            ]
+            fills = [
+                (memory[place], 0, slot.byte_size, 0)
+                for place, slot in enumerate(plan.descriptors)
+                if slot.role is Role.OUTPUT and slot.byte_size
+            ]
+            with trace.span("upload", self.backend.id, bytes=plan.input_bytes):
+                self._device.write(copies, fills)
+
+            def deliver(views: Sequence[Any]) -> list[memoryview]:
+                regions = [(memory[place], offset, length) for place, offset, length in prepared.outputs]
+                given = require_lengths(self._device, views, regions)
+                results = given if into is not None else [_kept(view) for view in given]
+                return plan.deliver(results, into, 0)
+
+            ran = self._passes(plan, prepared, config).run(memory, options, prepared.outputs, deliver)
+            telemetry.count(launches=ran.launches)
+        self._count(ran, config)
+        return ran.answer, ran
+
+    def _run_on_arrays(
+        self,
+        plan: BindingPlan,
+        prepared: Prepared,
+        inputs: Sequence[Array],
+        config: DispatchConfig,
+        options: RunOptions,
+        into: OutputBuffers | None,
+    ) -> tuple[list[memoryview], Ran]:
+        """Run on host arrays: the caller's, where the program only reads them."""
+        try:
+            memory = [
+                make(count, storage) if slot is None else inputs[slot] if copy is None else copy(inputs[slot])
+                for slot, copy, make, count, storage in prepared.recipe
+            ]
+        except MemoryError:
+            raise DeviceOutOfMemory(plan.input_bytes + plan.output_bytes) from None
+        run = prepared.single
+        if config.passes > 1:
+            run = self._passes(plan, prepared, config)
+            for slot, array in zip(plan.descriptors, memory, strict=True):
+                if slot.role is Role.OUTPUT:
+                    array.fill(0)
+        ran = run.run(memory, options, (), _nothing)
+        if config.passes > 1 or len(self.cut.segments) > 1:
+            self._count(ran, config)
+        return plan.deliver([memory[place] for place, _, _ in prepared.outputs], into, ran.launches), ran
+
+    def _run_on_host(
+        self,
+        plan: BindingPlan,
+        inputs: Sequence[Array],
+        config: DispatchConfig,
+        options: RunOptions,
+        into: OutputBuffers | None,
+    ) -> tuple[list[memoryview], Ran]:
+        """Run by the host route: all memory is the host's between launches."""
+        written = {slot.name for slot in plan.outputs}
+        memory = [
+            np.zeros(slot.byte_size, np.uint8)
+            if slot.input_slot is None
+            else _host_bytes(inputs[slot.input_slot], copied=slot.name in written or self._has_traps)
+            for slot in plan.descriptors
+        ]
+        prepared = self._prepare(plan, clears=False)
+        run = self._passes(plan, prepared, config)
+        ran = run.run(memory, options, prepared.outputs, lambda views: [_kept(view) for view in views])
+        self._count(ran, config)
+        return plan.deliver(ran.answer, into, ran.launches), ran
+
+    def _run_through_host(self, plan: BindingPlan, handles: Sequence[Any], config: DispatchConfig) -> Ran:
+        """Run by the host route on device memory, which is read before and written after."""
+        device = self._device
+        regions = [(handle, 0, slot.byte_size) for handle, slot in zip(handles, plan.descriptors, strict=True)]
+        views = require_lengths(device, device.read(regions), regions)
+        memory = [
+            np.zeros(slot.byte_size, np.uint8)
+            if slot.role is Role.OUTPUT
+            else np.frombuffer(bytes(view), np.uint8).copy()
+            for slot, view in zip(plan.descriptors, views, strict=True)
+        ]
+        prepared = self._prepare(plan, clears=False)
+        ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), prepared.outputs, _copies)
+        copies = [
+            (handles[place], 0, memoryview(view))
+            for (place, _, size), view in zip(prepared.outputs, ran.answer, strict=True)
+            if size
+        ]
+        device.write(copies, ())
+        self._count(ran, config)
+        telemetry.count_launch(0, (), ran.launches)
+        return ran
+
+    def _count(self, ran: Ran, config: DispatchConfig) -> None:
+        """Count a run's route, segments and passes."""
+        if self.route != "plain":
+            counts = {f"route_{self.route}": 1, "grid_sync_decisions": ran.decisions}
+            if len(self.cut.segments) > 1:
+                segments = ran.launches if ran.segments is None else ran.segments
+                counts |= {
+                    "grid_sync_splits": 1,
+                    "grid_sync_segments": segments,
+                    "grid_sync_points": segments - ran.passes,
+                }
+            telemetry.count(**counts)
+        if config.passes > 1:
+            telemetry.count(fixpoint_runs=1, fixpoint_passes=ran.passes, fixpoint_converged=int(ran.converged is True))
+
+    # Schedules.
+
+    def _prepare(self, plan: BindingPlan, *, clears: bool) -> Prepared:
+        """What runs of a plan share, made once; ``clears`` says that the schedule sets fresh outputs to zero."""
+        found = self._prepared.get((id(plan), clears))
+        if found is not None:
+            return found[1]
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        prepared = self._make_prepared(plan, clears)
+        # The plan is kept beside its number, which another could have after it.
+        self._prepared[id(plan), clears] = plan, prepared
+        return prepared
+
+    def _make_prepared(self, plan: BindingPlan, clears: bool) -> Prepared:
+        places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
+        builder, part = self._part(plan)
+        first = [Clear(place, size) for place, size in self.fresh(plan)] if clears else []
+        outputs = [(places[slot.name], 0, slot.byte_size) for slot in plan.outputs]
+        prepared = Prepared(self._runner(builder.schedule([part], clears=first)), outputs, self._recipe(plan))
+        if clears:
+            # A pass is compared with what was there before it, so all of an output starts at zero.
+            fresh = [slot for slot in plan.outputs if slot.role is Role.OUTPUT and slot.byte_size]
+            prepared.clears = tuple(Clear(places[slot.name], slot.byte_size) for slot in fresh)
+        return prepared
+
+    def _part(self, plan: BindingPlan) -> tuple[ScheduleBuilder, Part]:
+        own = range(len(plan.descriptors))
+        builder = ScheduleBuilder(len(own))
+        return builder, builder.part(self.grid_sync_plan(plan), own, self.code_of, label=f"'{self.program.name}'")
+
+    def fresh(self, plan: BindingPlan) -> list[tuple[int, int]]:
+        """The outputs that have to be zero before a run, by place and size: those not written from end to end."""
+        whole = self._written_whole(plan)
+        return [
+            (place, slot.byte_size)
+            for place, slot in enumerate(plan.descriptors)
+            if slot.role is Role.OUTPUT and slot.byte_size and slot.name not in whole
+        ]
+
+    def _passes(self, plan: BindingPlan, prepared: Prepared, config: DispatchConfig) -> PreparedSchedule:
+        """How a run of so many passes goes."""
+        if config.passes == 1:
+            return prepared.single
+        run = prepared.repeated.get(config.passes)
+        if run is None:
+            builder, part = self._part(plan)
+            test = ConvergenceTest("unchanged", tuple((place, size) for place, _, size in prepared.outputs))
+            schedule = builder.schedule((), [part], config.passes, test, prepared.clears)
+            run = prepared.repeated[config.passes] = self._runner(schedule)
+        return run
+
+    def code_of(self, part: Program) -> Code:
+        """The code of a program that the executable launches."""
+        return self._code[id(part)]
+
+    def grid_sync_plan(self, plan: BindingPlan) -> GridSyncPlan:
+        """The launches of the cut program for a plan's sizes."""
+        return plan_cut(self.cut, plan.launch)
+
+    def uses_device(self) -> bool:
+        """Whether the device may run schedules of this executable by itself, if it can."""
+        return self.route in ("plain", "native") or not self.backend.capabilities.grid_sync
+
+    def _runner(self, schedule: LaunchSchedule) -> PreparedSchedule:
+        return self.backend.schedule_runner(schedule, on_host=self.route == "host", uses_device=self.uses_device())
+
+    def fitting(self, plan: BindingPlan) -> Executable:
+        """The executable that a launch runs: this one, or, where its native barrier does not fit, one that is cut."""
+        if not self._may_exceed:
+            return self
+        try:
+            self.require_fitting(plan)
+        except GridResidencyExceeded:
+            if not self._may_be_cut:
+                raise
+            return self.backend.compile(self.program, self.config.with_changes(cooperative="never"))
+        return self
+
+    def require_fitting(self, plan: BindingPlan) -> None:
+        """Refuse a launch with a native grid barrier whose workgroups cannot all run at once."""
+        if not self._may_exceed:
+            return
+        for _, _, code in self.launched():
+            limit = self._device.resident_grid_fits(code, plan.launch)
+            if limit is not None:
+                x, y, z = plan.launch.grid
+                raise GridResidencyExceeded(x * y * z, limit)
+
+    def _written_whole(self, plan: BindingPlan) -> frozenset[str]:
+        return outputs_written_whole(self.optimized.program, plan.launch)
+
+    def _recipe(self, plan: BindingPlan) -> list[Any]:
+        """How the arrays of a run are made, where arrays are memory: input slot, copy, make, count and type."""
+        if not self._in_place:
+            return []
+        whole = self._written_whole(plan)
+        arrays = self._device.host_arrays()
+        recipe = []
+        for slot in plan.descriptors:
+            make = arrays.empty if slot.name in whole else arrays.zeros
+            # A trap handler on the host may change any buffer.
+            changes = slot.output_slot is not None or self._has_traps
+            recipe.append((slot.input_slot, arrays.copy if changes else None, make, slot.count, slot.dtype.storage))
+        return recipe
+
+    # For people.
+
+    def explain(self, inputs: Inputs | None = None) -> str:
+        """What the executable is, as text; with inputs, also how it would run on them."""
+        program = self.program
+        stats, report = self.optimized.program.stats(), self.optimized.report
+        lines = [
+            f"{program.name} on {self.backend.id} {self.backend.version}",
+            f"  optimizer: {'not used' if report is None else report.line}",
+            f"  workgroup {self.config.workgroup_override or program.workgroup_size}, "
+            f"{counted(stats.statements, 'statement')}, {counted(stats.grid_syncs, 'grid barrier')}",
+            f"  route: {self._explain_route(inputs)}",
+            f"  key: {self.key.hex()}",
+        ]
+        for decl in program.buffers:
+            size = decl.count or "run-time sized"
+            lines.append(f"  buffer {decl.binding} {decl.name}: {decl.dtype}, {size}, {decl.role.value}")
+        for label, _, code in self.launched():
+            lines += [f"  code, {label}:", *(f"    {line}" for line in self._device.explain(code))]
+        return "\n".join(lines)
+
+    def _explain_route(self, inputs: Inputs | None) -> str:
+        return self.route if inputs is None else self.fitting(self.binder.bind(inputs, self.config).plan).route
+
+
+def _timed(outputs: list[memoryview], ran: Ran, start: int) -> TimedResult:
+    wall = perf_counter_ns() - start
+    timing = ran.timing
+    return TimedResult(outputs, wall, timing.device_ns, timing.enqueue_ns, timing.wait_ns, ran.passes, ran.converged)
+
+
+def _nothing(_: Sequence[Any]) -> list[memoryview]:
+    return []
+
+
+def _kept(view: Any) -> Any:
+    """The bytes of a view in memory that stays: a device shows its own only for a moment."""
+    held = memoryview(view)
+    return bytearray(held) if held.readonly or not isinstance(view, (bytearray, np.ndarray)) else view
+
+
+def _copies(views: Sequence[Any]) -> list[bytearray]:
+    return [bytearray(view) for view in views]
+
+
+def _host_bytes(array: Array, *, copied: bool) -> Array:
+    raw = array.view(np.uint8) if array.size else np.empty(0, np.uint8)
+    return raw.copy() if copied else raw
