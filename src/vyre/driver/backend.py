@@ -165,7 +165,7 @@ class Backend:
 
         A buffer that takes no input starts at zero, as in ``dispatch``.
         """
-        self._require_resident("dispatch on resident buffers")
+        self.require_resident("dispatch on resident buffers")
         return self.compile(program, config).run_resident(resources, config or DEFAULT_CONFIG)
 
     def schedule_runner(self, schedule: LaunchSchedule, *, on_host: bool, uses_device: bool) -> PreparedSchedule:
@@ -180,7 +180,7 @@ class Backend:
 
     def allocate(self, byte_len: int) -> ResidentBuffer:
         """Memory on the device; its contents are undefined."""
-        self._require_resident("resident buffers")
+        self.require_resident("resident buffers")
         return ResidentBuffer(self, byte_len, self.device.allocate(require_byte_len(byte_len)))
 
     def allocate_many(self, byte_lens: Iterable[int]) -> list[ResidentBuffer]:
@@ -195,7 +195,7 @@ class Backend:
 
     def free(self, buffer: ResidentBuffer) -> None:
         """Give the memory back."""
-        self._require_resident("resident buffers")
+        self.require_resident("resident buffers")
         self.device.free(require_owned(self, buffer).release())
 
     def owns(self, buffer: ResidentBuffer) -> bool:
@@ -208,7 +208,7 @@ class Backend:
 
     def upload_many(self, uploads: Iterable[Upload], *, fills: Iterable[Fill] = ()) -> None:
         """One staging operation: fills (buffer, offset, length, byte) first, then uploads (buffer, offset, data)."""
-        self._require_resident("upload to resident buffers")
+        self.require_resident("upload to resident buffers")
         views, filling = staged(self, uploads, fills)
         with trace.span("upload", self.id, bytes=sum(len(view) for _, _, view in views)):
             self.device.write(
@@ -234,7 +234,7 @@ class Backend:
 
     def download_many(self, ranges: Iterable[ReadRangeLike], *, into: OutputBuffers | None = None) -> list[memoryview]:
         """Read ranges in one synchronisation; the answers come in the caller's order."""
-        self._require_resident("download from resident buffers")
+        self.require_resident("download from resident buffers")
         require_slots(into)
         asked = read_ranges(ranges)
         regions = [(require_owned(self, one.buffer).handle, one.offset, one.length or 0) for one in asked]
@@ -341,6 +341,7 @@ class Backend:
         """The threads that submitted dispatches run in."""
         return Workers(self.id)
 
-    def _require_resident(self, feature: str) -> None:
+    def require_resident(self, feature: str) -> None:
+        """Refuse what needs resident buffers, on a device that has none."""
         if not self.capabilities.resident:
             raise UnsupportedFeature(feature, self.id)

@@ -133,7 +133,7 @@ class PreparedSequence:
         self._reads: list[tuple[int, int, int]] = []
 
     def _compiled(self, number: int, step: Step) -> Executable:
-        self.backend._require_resident("dispatch on resident buffers")
+        self.backend.require_resident("dispatch on resident buffers")
         try:
             return self.backend.compile(step.program, step.merged_config)
         except Exception as error:
