@@ -12,7 +12,8 @@ import pytest
 import cpu_support
 import vyre
 from vyre import bf16, f16, f32, i32, u8
-from vyre.backends.reference import ReferenceBackend
+from vyre.backends.reference import ReferenceBackend, ReferenceDevice
+from vyre.driver import Backend
 from vyre.errors import BadInputs, UnsupportedFeature
 
 CPU = cpu_support.backend(None, 1)
@@ -345,19 +346,19 @@ def halves(x: vyre.In[f16], y: vyre.Out[f32]):
 
 
 def test_what_a_backend_lacks_is_shown_in_the_source() -> None:
-    class Small(ReferenceBackend):
+    class Small(ReferenceDevice):
         id = "small"
 
         @property
-        def capabilities(self) -> Any:
+        def profile(self) -> Any:
             import msgspec
 
             from vyre.driver.profile import BASIC_TYPES
 
-            return msgspec.structs.replace(super().capabilities, dtypes=BASIC_TYPES)
+            return msgspec.structs.replace(super().profile, dtypes=BASIC_TYPES)
 
     with pytest.raises(UnsupportedFeature) as refused:
-        halves.on(Small())[1](np.zeros(1, np.float16), np.zeros(1, np.float32))
+        halves.on(Backend(Small()))[1](np.zeros(1, np.float16), np.zeros(1, np.float32))
     (note,) = refused.value.__notes__
     assert "error[V089]: the target has no f16" in note
     assert "def halves(x: vyre.In[f16], y: vyre.Out[f32]):" in note

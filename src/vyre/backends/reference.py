@@ -40,7 +40,16 @@ class ReferenceDevice(Device):
     id = "reference"
     version = vyre.__version__
 
-    def __init__(self, *, grid_sync: bool, resident: bool, schedule: Schedule, poison: int, fuel: int) -> None:
+    def __init__(
+        self,
+        *,
+        grid_sync: bool = True,
+        resident: bool = True,
+        schedule: Schedule = IN_ORDER,
+        poison: int = 0,
+        fuel: int = reference.DEFAULT_FUEL,
+    ) -> None:
+        """``poison`` is the byte that new memory holds; ``fuel`` limits the steps of a launch."""
         self._grid_sync = grid_sync
         self._resident = resident
         self._schedule = schedule
@@ -127,6 +136,8 @@ class ReferenceDevice(Device):
 class ReferenceBackend(Backend):
     """The reference interpreter: exact, complete and slow; what every other backend is compared with."""
 
+    id = "reference"
+    version = ReferenceDevice.version
     device: ReferenceDevice
 
     def __init__(
@@ -138,7 +149,7 @@ class ReferenceBackend(Backend):
         poison: int = 0,
         fuel: int = reference.DEFAULT_FUEL,
     ) -> None:
-        """``poison`` is the byte that new memory holds; ``fuel`` limits the steps of a launch."""
+        """See ``ReferenceDevice``."""
         super().__init__(
             ReferenceDevice(grid_sync=grid_sync, resident=resident, schedule=schedule, poison=poison, fuel=fuel)
         )

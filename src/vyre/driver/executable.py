@@ -242,7 +242,7 @@ class Executable:
         ran = run.run(memory, options, (), _nothing)
         if config.passes > 1:
             self._count(ran, config)
-        telemetry.count_launch(plan.input_bytes, (), ran.launches)
+        telemetry.count_launch(plan.input_bytes, (), self._launches(ran))
 
     def _call_config(self, config: DispatchConfig) -> DispatchConfig:
         if config is self.config:
@@ -288,7 +288,7 @@ class Executable:
         prepared = self._prepare(plan, clears=True)
         ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
         self._count(ran, config)
-        telemetry.count_launch(0, (), ran.launches)
+        telemetry.count_launch(0, (), self._launches(ran))
         return ran
 
     def _run(self, bound: Bound, config: DispatchConfig, into: OutputBuffers | None) -> tuple[list[memoryview], Ran]:
@@ -323,7 +323,7 @@ class Executable:
                 return plan.deliver(results, into, 0)
 
             ran = self._passes(plan, prepared, config).run(memory, options, prepared.outputs, deliver)
-            telemetry.count(launches=ran.launches)
+            telemetry.count(launches=self._launches(ran))
         self._count(ran, config)
         return ran.answer, ran
 
@@ -353,7 +353,7 @@ class Executable:
         ran = run.run(memory, options, (), _nothing)
         if config.passes > 1 or len(self.cut.segments) > 1:
             self._count(ran, config)
-        return plan.deliver([memory[place] for place, _, _ in prepared.outputs], into, ran.launches), ran
+        return plan.deliver([memory[place] for place, _, _ in prepared.outputs], into, self._launches(ran)), ran
 
     def _run_on_host(
         self,
@@ -375,7 +375,7 @@ class Executable:
         run = self._passes(plan, prepared, config)
         ran = run.run(memory, options, prepared.outputs, lambda views: [_kept(view) for view in views])
         self._count(ran, config)
-        return plan.deliver(ran.answer, into, ran.launches), ran
+        return plan.deliver(ran.answer, into, self._launches(ran)), ran
 
     def _run_through_host(self, plan: BindingPlan, handles: Sequence[Any], config: DispatchConfig) -> Ran:
         """Run by the host route on device memory, which is read before and written after."""
@@ -397,8 +397,12 @@ class Executable:
         ]
         device.write(copies, ())
         self._count(ran, config)
-        telemetry.count_launch(0, (), ran.launches)
+        telemetry.count_launch(0, (), self._launches(ran))
         return ran
+
+    def _launches(self, ran: Ran) -> int:
+        """The launches that telemetry counts: those of a cut program that the driver made, else one for each run."""
+        return ran.launches if self.route in ("resident", "host") else 1
 
     def _count(self, ran: Ran, config: DispatchConfig) -> None:
         """Count a run's route, segments and passes."""

@@ -20,7 +20,7 @@ from vyre.backends.cpu.kernels import LARGE_GRID, SCALAR, CpuCode, Kernels
 from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
 from vyre.backends.cpu.memory import LARGE_BYTES, Memory
 from vyre.backends.cpu.pool import Pool, wanted_threads
-from vyre.backends.cpu.schedules import CpuSchedule, run_again
+from vyre.backends.cpu.schedules import CpuSchedule, bytes_of, run_again
 from vyre.driver.cache import CacheStats, DiskCache, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, HostArrays, Range, RunOptions, Use
@@ -129,15 +129,15 @@ class CpuDevice(Device):
 
     def write(self, copies: Sequence[Copy], fills: Sequence[Fill]) -> None:
         for handle, offset, size, value in fills:
-            handle[offset : offset + size] = value
+            bytes_of(handle)[offset : offset + size] = value
         for handle, offset, data in copies:
-            handle[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+            bytes_of(handle)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def read(self, ranges: Sequence[Range]) -> list[Array]:
-        return [self._arrays.copy(handle[offset : offset + length]) for handle, offset, length in ranges]
+        return [self._arrays.copy(bytes_of(handle)[offset : offset + length]) for handle, offset, length in ranges]
 
     def read_with(self, ranges: Sequence[Range], use: Use) -> Any:
-        return use([handle[offset : offset + length] for handle, offset, length in ranges])
+        return use([bytes_of(handle)[offset : offset + length] for handle, offset, length in ranges])
 
     def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> CpuCode:
         x, y, z = (*(config.grid_override or LARGE_GRID), 1, 1)[:3]

@@ -25,7 +25,7 @@ from vyre.backends.cpu.tables import Count, own
 from vyre.driver.binding import binder_of
 from vyre.driver.cache import MemoryCache, source_state
 from vyre.driver.device import UNLIMITED
-from vyre.driver.resident import ResidentBuffer
+from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir import nodes as n
@@ -132,7 +132,7 @@ class Image:
                 )
             for decl, resource in zip(host, resources, strict=True):
                 if numbers.setdefault(id(resource), len(memory)) == len(memory):
-                    memory.append(resource)
+                    memory.append(self._checked(resource))
                 counts.append(_count(decl, resource))
             shape.append((name, groups, tuple([numbers[id(resource)] for resource in resources])))
         key = tuple(shape)
@@ -140,6 +140,14 @@ class Image:
         table.run(self._device.pool, [resource.handle for resource in memory], 1, None, UNLIMITED, counts)
         if table.table.state.nbytes <= _MOST_STATE_KEPT:
             self._tables.put(key, table)
+
+    def _checked(self, resource: ResidentBuffer) -> ResidentBuffer:
+        if resource.owner.device is not self._device:
+            raise BadInputs(
+                f"the resident buffer belongs to another backend ('{resource.owner.id}').",
+                "allocate it on the backend that the image is on.",
+            )
+        return require_owned(resource.owner, resource)
 
     def _table(self, shape: Sequence[_Step], bound: int) -> PartTable:
         """A table for steps whose memory has these numbers, and whose counts follow in their order."""

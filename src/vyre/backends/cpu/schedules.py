@@ -57,17 +57,17 @@ class CpuSchedule(PreparedSchedule):
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
         for number, byte_len in self._clears:
-            _bytes_of(memory[number])[:byte_len] = 0
+            bytes_of(memory[number])[:byte_len] = 0
         launch = self._launch
         if launch is not None:
             timeout_s = options.config.timeout_s
             stopped = self._device.pool.run(launch, memory, timeout_s)
             if stopped:
                 run_again(self._device.pool, launch, memory, options, stopped)
-            return Ran(use([_bytes_of(memory[n])[at : at + size] for n, at, size in reads]), 1, None, 1)
+            return Ran(use([bytes_of(memory[n])[at : at + size] for n, at, size in reads]), 1, None, 1)
         arrays = [array if array.flags.aligned else array.copy() for array in memory]
         passes, converged, launches, segments, decisions = self._walk(arrays, options)
-        answer = use([_bytes_of(arrays[n])[at : at + size] for n, at, size in reads])
+        answer = use([bytes_of(arrays[n])[at : at + size] for n, at, size in reads])
         return Ran(answer, passes, converged, launches, decisions, segments=segments)
 
     def _walk(self, memory: Sequence[Array], options: RunOptions) -> tuple[int, bool | None, int, int, int]:
@@ -132,13 +132,14 @@ def _watch(schedule: LaunchSchedule, memory: Sequence[Array]) -> Watch | None:
     test = schedule.until
     if test is None:
         return None
-    watched = [_bytes_of(memory[number])[:size] for number, size in test.watched]
+    watched = [bytes_of(memory[number])[:size] for number, size in test.watched]
     if test.kind == "unchanged":
         return Watch(watched, [array.copy() for array in watched], follows=True)
     return Watch(watched, [np.zeros_like(array) for array in watched], follows=False)
 
 
-def _bytes_of(array: Array) -> Array:
+def bytes_of(array: Array) -> Array:
+    """The bytes of memory, which callers' arrays have in elements."""
     return array if array.dtype == np.uint8 else array.view(np.uint8)
 
 
@@ -290,7 +291,7 @@ class _TrapService:
     def _own(self) -> dict[str, Array]:
         part, counts = self._part, self._part.plan.launch.counts
         return {
-            decl.name: _bytes_of(self._memory[number])[: counts[decl.name] * decl.dtype.bytes].view(decl.dtype.storage)
+            decl.name: bytes_of(self._memory[number])[: counts[decl.name] * decl.dtype.bytes].view(decl.dtype.storage)
             for decl, number in zip(host_buffers(part.plan.source), part.own, strict=True)
         }
 
