@@ -62,8 +62,10 @@ class RunOptions(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, config: DispatchConfig) -> RunOptions:
         """The options of a run that starts now."""
-        if config is DEFAULT_CONFIG or config.timeout_s is None:
-            return UNLIMITED if config is DEFAULT_CONFIG else cls(config)
+        if config is DEFAULT_CONFIG:
+            return UNLIMITED
+        if config.timeout_s is None:
+            return cls(config)
         return cls(config, perf_counter() + config.timeout_s)
 
     def time_left(self) -> float | None:

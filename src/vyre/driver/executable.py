@@ -158,7 +158,9 @@ class Executable:
         has_limit = type(backend.device).resident_grid_fits is not Device.resident_grid_fits
         self._may_exceed = route == "native" and has_limit
         self._may_be_cut = wanted == "auto" and config.cooperative == "auto"
-        self._prepared: dict[tuple[int, bool], tuple[BindingPlan, Prepared]] = {}
+        # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
+        self._prepared: dict[BindingPlan, Prepared] = {}
+        self._prepared_fresh: dict[BindingPlan, Prepared] = {}
 
     # What the executable is.
 
@@ -233,14 +235,12 @@ class Executable:
             self.binder.store_in_place(memory, self.dispatch(inputs, config))
             return
         plan = self.binder.bind_in_place(memory, config)
-        for array in memory:
-            if not array.flags.aligned:
-                raise BadInputs("memory that a run changes in place is not aligned.", "copy it to an array of its own.")
-        prepared = self._prepare(plan, clears=True)
-        options = UNLIMITED if config.timeout_s is None and config.handlers is None else RunOptions.of(config)
-        run = prepared.single if config.passes == 1 else self._passes(plan, prepared, config)
-        ran = run.run(memory, options, (), _nothing)
-        if config.passes > 1:
+        prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
+        if config.fixpoint_iterations is None and config.timeout_s is None and config.handlers is None:
+            ran = prepared.single.run(memory, UNLIMITED, (), _nothing)
+        else:
+            ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
+        if self.route != "plain" or config.passes > 1:
             self._count(ran, config)
         telemetry.count_launch(plan.input_bytes, (), self._launches(ran))
 
@@ -293,12 +293,13 @@ class Executable:
 
     def _run(self, bound: Bound, config: DispatchConfig, into: OutputBuffers | None) -> tuple[list[memoryview], Ran]:
         """Run a bound call and deliver its outputs."""
-        require_slots(into)
         plan, inputs = bound.plan, bound.inputs
         options = RunOptions.of(config)
+        if into is not None:
+            require_slots(into)
         if self.route == "host":
             return self._run_on_host(plan, inputs, config, options, into)
-        prepared = self._prepare(plan, clears=False)
+        prepared = self._prepared_fresh.get(plan) or self._prepare(plan, clears=False)
         if self._in_place:
             return self._run_on_arrays(plan, prepared, inputs, config, options, into)
         sizes = [slot.byte_size for slot in plan.descriptors]
@@ -345,13 +346,14 @@ class Executable:
         except MemoryError:
             raise DeviceOutOfMemory(plan.input_bytes + plan.output_bytes) from None
         run = prepared.single
-        if config.passes > 1:
+        is_repeated = config.fixpoint_iterations is not None and config.passes > 1
+        if is_repeated:
             run = self._passes(plan, prepared, config)
             for slot, array in zip(plan.descriptors, memory, strict=True):
                 if slot.role is Role.OUTPUT:
                     array.fill(0)
         ran = run.run(memory, options, (), _nothing)
-        if config.passes > 1 or len(self.cut.segments) > 1:
+        if is_repeated or self.route != "plain":
             self._count(ran, config)
         return plan.deliver([memory[place] for place, _, _ in prepared.outputs], into, self._launches(ran)), ran
 
@@ -402,7 +404,7 @@ class Executable:
 
     def _launches(self, ran: Ran) -> int:
         """The launches that telemetry counts: those of a cut program that the driver made, else one for each run."""
-        return ran.launches if self.route in ("resident", "host") else 1
+        return 1 if self.route == "plain" or self.route == "native" else ran.launches
 
     def _count(self, ran: Ran, config: DispatchConfig) -> None:
         """Count a run's route, segments and passes."""
@@ -423,14 +425,12 @@ class Executable:
 
     def _prepare(self, plan: BindingPlan, *, clears: bool) -> Prepared:
         """What runs of a plan share, made once; ``clears`` says that the schedule sets fresh outputs to zero."""
-        found = self._prepared.get((id(plan), clears))
-        if found is not None:
-            return found[1]
-        if len(self._prepared) >= _MOST_PREPARED:
-            self._prepared.clear()
-        prepared = self._make_prepared(plan, clears)
-        # The plan is kept beside its number, which another could have after it.
-        self._prepared[id(plan), clears] = plan, prepared
+        known = self._prepared if clears else self._prepared_fresh
+        prepared = known.get(plan)
+        if prepared is None:
+            if len(known) >= _MOST_PREPARED:
+                known.clear()
+            prepared = known[plan] = self._make_prepared(plan, clears)
         return prepared
 
     def _make_prepared(self, plan: BindingPlan, clears: bool) -> Prepared:

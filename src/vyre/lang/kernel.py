@@ -17,9 +17,7 @@ import numpy as np
 
 from vyre.driver.backend import Backend
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
-from vyre.driver.profile import missing_grid_point
 from vyre.driver.resident import ResidentBuffer, allocated
-from vyre.driver.sequence import Step
 from vyre.errors import BadInputs, KernelError, VyreError
 from vyre.ir.binding import Array
 from vyre.ir.launch import MAX_GRID_AXIS
@@ -311,19 +309,19 @@ class BoundCall:
         self._run: Callable[..., object] = launch._call_any
         numbers = [place for place, spec in enumerate(specs) if not spec.rank] + [len(specs)]
         on_device = [isinstance(one, ResidentBuffer) or place in numbers for place, one in enumerate(taken.memory)]
-        if not any(isinstance(one, ResidentBuffer) for one in taken.memory):
-            if backend.capabilities.in_place and taken.is_shared:
-                self._ready, self._run = (program, taken.memory, config), backend.dispatch_in_place
-        elif all(on_device) and missing_grid_point(backend.capabilities, program) is None:
-            # What is passed beside the arrays is the same in every run.
-            self._kept = [one if isinstance(one, ResidentBuffer) else resident(one, backend) for one in taken.memory]
-            resources = [one if isinstance(one, ResidentBuffer) else one.buffer for one in self._kept]
-            self._ready, self._run = (program, resources, config), backend.dispatch_resident
         try:
-            backend.compile(program, config)
+            executable = backend.compile(program, config)
         except VyreError as error:
             self._explain(error)
             raise
+        if not any(isinstance(one, ResidentBuffer) for one in taken.memory):
+            if backend.capabilities.in_place and taken.is_shared:
+                self._ready, self._run = (taken.memory, config), executable.dispatch_in_place
+        elif all(on_device):
+            # What is passed beside the arrays is the same in every run.
+            self._kept = [one if isinstance(one, ResidentBuffer) else resident(one, backend) for one in taken.memory]
+            resources = [one if isinstance(one, ResidentBuffer) else one.buffer for one in self._kept]
+            self._ready, self._run = (resources, config), executable.run_resident
 
     def __call__(self) -> None:
         if recording.get() is not None:
@@ -346,17 +344,14 @@ def _run(backend: Backend, program: Program, taken: Taken, config: DispatchConfi
         backend.dispatch_in_place(program, cast("list[Array]", memory), config)
         return
     hosts = [one for one in memory if not isinstance(one, ResidentBuffer)]
-    if not hosts and missing_grid_point(backend.capabilities, program) is None:
+    if not hosts:
         backend.dispatch_resident(program, cast("list[ResidentBuffer]", memory), config)
         return
     with allocated(backend, [one.nbytes for one in hosts]) as buffers:
         backend.upload_many([(buffer, 0, host) for buffer, host in zip(buffers, hosts, strict=True) if host.size])
         given = iter(buffers)
         resources = [one if isinstance(one, ResidentBuffer) else next(given) for one in memory]
-        if missing_grid_point(backend.capabilities, program) is None:
-            backend.dispatch_resident(program, resources, config)
-        else:
-            backend.run_sequence([Step(program, resources, config=config)])
+        backend.dispatch_resident(program, resources, config)
         written = {place for place, decl in enumerate(program.buffers) if decl.role.gives_output}
         for place, (one, resource) in enumerate(zip(memory, resources, strict=True)):
             if place in written and not isinstance(one, ResidentBuffer) and one.size:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vyre.backends.cpu.device import CpuDevice
 
 _LINE: Final = 64
+# One launch that read nothing.
+_RAN: Final = Ran([], 1, None, 1)
 # A larger state takes long enough to work through that new memory for each run costs nothing beside it.
 _MOST_KEPT_BYTES: Final = 1 << 24
 
@@ -47,9 +49,7 @@ class CpuSchedule(PreparedSchedule):
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
         if trace.active is not None:
-            one = self._schedule.parts[0].launches[0] if self._schedule.parts else None
-            name, grid = ("", (0, 0, 0)) if one is None else (one.program.name, one.launch.grid)
-            with trace.span("launch", "cpu", program=name, grid=grid):
+            with trace.span("launch", "cpu", **_described(self._schedule)):
                 return self._run(memory, options, reads, use)
         return self._run(memory, options, reads, use)
 
@@ -59,16 +59,22 @@ class CpuSchedule(PreparedSchedule):
         for number, byte_len in self._clears:
             bytes_of(memory[number])[:byte_len] = 0
         launch = self._launch
-        if launch is not None:
-            timeout_s = options.config.timeout_s
-            stopped = self._device.pool.run(launch, memory, timeout_s)
-            if stopped:
-                run_again(self._device.pool, launch, memory, options, stopped)
-            return Ran(use([bytes_of(memory[n])[at : at + size] for n, at, size in reads]), 1, None, 1)
+        if launch is None:
+            return self._walked(memory, options, reads, use)
+        stopped = self._device.pool.run(launch, memory, options.config.timeout_s)
+        if stopped:
+            run_again(self._device.pool, launch, memory, options, stopped)
+        return Ran(use(_read(memory, reads)), 1, None, 1) if reads else _RAN
+
+    def _walked(
+        self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
+    ) -> Ran:
         arrays = [array if array.flags.aligned else array.copy() for array in memory]
         passes, converged, launches, segments, decisions = self._walk(arrays, options)
-        answer = use([bytes_of(arrays[n])[at : at + size] for n, at, size in reads])
-        return Ran(answer, passes, converged, launches, decisions, segments=segments)
+        for array, copied in zip(memory, arrays, strict=True):
+            if copied is not array and array.flags.writeable:
+                array[...] = copied
+        return Ran(use(_read(memory, reads)), passes, converged, launches, decisions, segments=segments)
 
     def _walk(self, memory: Sequence[Array], options: RunOptions) -> tuple[int, bool | None, int, int, int]:
         """Walk the tables; return passes, whether they converged, launches, segments and decisions."""
@@ -136,6 +142,18 @@ def _watch(schedule: LaunchSchedule, memory: Sequence[Array]) -> Watch | None:
     if test.kind == "unchanged":
         return Watch(watched, [array.copy() for array in watched], follows=True)
     return Watch(watched, [np.zeros_like(array) for array in watched], follows=False)
+
+
+def _read(memory: Sequence[Array], reads: Sequence[tuple[int, int, int]]) -> list[Array]:
+    return [bytes_of(memory[number])[offset : offset + length] for number, offset, length in reads]
+
+
+def _described(schedule: LaunchSchedule) -> dict[str, Any]:
+    """The name and the grid of a schedule's first launch, for a trace."""
+    if not schedule.parts:
+        return {}
+    plan = schedule.parts[0].plan
+    return {"program": plan.source.name, "grid": plan.launch.grid}
 
 
 def bytes_of(array: Array) -> Array:
