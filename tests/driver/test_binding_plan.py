@@ -9,7 +9,7 @@ import pytest
 
 from backends_for_tests import FixedBackend, RecordingBackend, double, increment
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import Backend, DispatchConfig, binder_of
+from vyre.driver import Backend, DispatchConfig, binder_of, routes
 from vyre.driver.binding import layout_fingerprint
 from vyre.driver.config import DEFAULT_CONFIG
 from vyre.errors import BadInputs, InvalidProgram, UnsupportedFeature
@@ -19,7 +19,6 @@ from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
 U32 = DType.U32
-EVERYTHING = ReferenceBackend().capabilities
 MIXED = Program.new(
     [
         BufferDecl.read_write("state", 3, U32, 4),
@@ -33,7 +32,7 @@ MIXED = Program.new(
 
 
 def test_descriptors_go_by_binding_and_slots_by_declaration() -> None:
-    plan = binder_of(MIXED).plan((4, 9), DEFAULT_CONFIG, EVERYTHING)
+    plan = binder_of(MIXED).plan((4, 9), DEFAULT_CONFIG)
     assert [d.name for d in plan.descriptors] == ["source", "late", "state"]
     assert [d.name for d in plan.inputs] == ["state", "source"]
     assert [d.name for d in plan.outputs] == ["state", "late"]
@@ -46,12 +45,12 @@ def test_descriptors_go_by_binding_and_slots_by_declaration() -> None:
 def test_a_plan_is_made_once_for_the_same_sizes_and_geometry() -> None:
     binder = binder_of(MIXED)
     assert binder_of(MIXED) is binder
-    plan = binder.plan((4, 9), DEFAULT_CONFIG, EVERYTHING)
-    assert binder.plan((4, 9), DispatchConfig(label="x"), EVERYTHING) is plan
-    assert binder.plan((4, 8), DEFAULT_CONFIG, EVERYTHING) is not plan
-    assert binder.plan((4, 9), DispatchConfig(grid_override=(7,)), EVERYTHING).launch.grid == (7, 1, 1)
+    plan = binder.plan((4, 9), DEFAULT_CONFIG)
+    assert binder.plan((4, 9), DispatchConfig(label="x")) is plan
+    assert binder.plan((4, 8), DEFAULT_CONFIG) is not plan
+    assert binder.plan((4, 9), DispatchConfig(grid_override=(7,))).launch.grid == (7, 1, 1)
     for size in range(500):
-        binder.plan((4, size), DEFAULT_CONFIG, EVERYTHING)
+        binder.plan((4, size), DEFAULT_CONFIG)
     assert len(binder._plans) <= 64
 
 
@@ -183,24 +182,32 @@ def test_an_indirect_grid_outside_its_buffer_is_told() -> None:
 
 
 def test_what_a_device_lacks_is_told_before_anything_runs() -> None:
-    small = FixedBackend().capabilities
+    small = FixedBackend()
     wide = Program.new([BufferDecl.read_write("x", 0, DType.F64, 1)], 1, [])
     with pytest.raises(UnsupportedFeature, match="no f64"):
-        binder_of(wide).plan((1,), DEFAULT_CONFIG, small)
+        small.dispatch(wide, [np.zeros(1)])
     with pytest.raises(UnsupportedFeature, match=r"workgroup of \(4, 1, 1\)"):
-        binder_of(increment()).plan((1,), DEFAULT_CONFIG, small)
+        small.dispatch(increment(), [np.zeros(1, np.uint32)])
     shared = Program.new([BufferDecl.workgroup("s", U32, 4)], 1, [])
     with pytest.raises(UnsupportedFeature, match="workgroup memory"):
-        binder_of(shared).plan((), DEFAULT_CONFIG, small)
+        small.dispatch(shared, [])
+    assert small.device.launches == 0
 
 
 @pytest.mark.parametrize("statement", [grid_sync(), all_reduce("add", "state")])
 def test_grid_points_that_a_device_lacks_are_refused_with_the_way_out(statement) -> None:  # type: ignore[no-untyped-def]
     program = increment().with_entry((statement, *increment().entry))
     assert bytes(ReferenceBackend().dispatch(program, [bytes(4)])[0]) == b"\1\0\0\0"
-    with pytest.raises(UnsupportedFeature, match="inside a launch") as caught:
-        ReferenceBackend(grid_sync=False).dispatch(program, [bytes(4)])
-    assert "backend.compile" in caught.value.fix
+    # They are cut there, unless one launch is asked for.
+    without = ReferenceBackend(grid_sync=False)
+    assert bytes(without.dispatch(program, [bytes(4)])[0]) == b"\1\0\0\0"
+    for run in (
+        lambda: without.dispatch(program, [bytes(4)], DispatchConfig(cooperative="require")),
+        lambda: routes.dispatch(without, program, [bytes(4)], route="native"),
+    ):
+        with pytest.raises(UnsupportedFeature, match="inside a launch") as caught:
+            run()
+        assert "another route" in caught.value.fix
 
 
 def test_a_workgroup_override_must_be_legal() -> None:

@@ -1,4 +1,4 @@
-"""The contract: three members to write, honest defaults, and wrappers that forget nothing."""
+"""The contract: seven members to write, honest defaults, and wrappers that forget nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,28 @@ import numpy as np
 import pytest
 
 import cpu_support
-from backends_for_tests import FixedBackend, RecordingBackend, double, increment
+from backends_for_tests import (
+    PRIMITIVES,
+    FixedBackend,
+    FixedDevice,
+    ForwardingDevice,
+    RecordingBackend,
+    RecordingDevice,
+    double,
+    increment,
+    words,
+)
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import Backend, DispatchConfig, ForwardingBackend, OutputBuffers, ResidentBuffer, Step, telemetry
+from vyre.driver import (
+    Backend,
+    Device,
+    DispatchConfig,
+    OutputBuffers,
+    ResidentBuffer,
+    Step,
+    executable_key,
+    telemetry,
+)
 from vyre.driver.profile import BASIC_TYPES
 from vyre.errors import BadInputs, DispatchFailed, InvalidProgram, Timeout, UnsupportedFeature
 from vyre.ir.buffers import BufferDecl
@@ -31,54 +50,81 @@ U32 = DType.U32
 ONES = np.ones(3, np.uint32)
 
 
-def words(view: memoryview) -> list[int]:
-    return np.frombuffer(view, np.uint32).tolist()
+def test_a_device_must_write_seven_members() -> None:
+    assert Device.__abstractmethods__ == {"profile", "allocate", "free", "write", "read", "compile", "launch"}
 
 
-def test_a_backend_must_write_three_members() -> None:
-    assert Backend.__abstractmethods__ == {"id", "version", "dispatch"}
+@pytest.mark.parametrize("missing", sorted(Device.__abstractmethods__))
+def test_a_device_without_one_of_them_cannot_be_made(missing: str) -> None:
+    half = type(
+        "Half", (Device,), {name: getattr(FixedDevice, name) for name in Device.__abstractmethods__ - {missing}}
+    )
+    with pytest.raises(TypeError, match=missing):
+        half()
 
 
 def test_a_wrapper_forwards_every_member_of_the_contract() -> None:
-    """Each public member of Backend is defined again by ForwardingBackend, with the same signature."""
-    own = {"availability", "workers"}  # of the class, and of the threads that the inner backend does not see
-    for name, member in vars(Backend).items():
-        if name.startswith("_") or name in own:
+    """Each public member of Device is defined again by ForwardingDevice, with the same signature."""
+    own = {"availability"}  # of the class
+    names = [name for name in vars(Device) if not name.startswith("_") and name not in own]
+    assert len(names) > 20
+    of_instances = vars(ForwardingDevice(Told()))
+    for name in names:
+        if name == "runs_schedules":
+            assert name in of_instances
             continue
-        assert name in vars(ForwardingBackend), name
+        assert name in vars(ForwardingDevice), name
+        member = vars(Device)[name]
         if inspect.isfunction(member):
-            assert inspect.signature(member) == inspect.signature(vars(ForwardingBackend)[name]), name
+            ours = inspect.signature(vars(ForwardingDevice)[name]).parameters.values()
+            theirs = inspect.signature(member).parameters.values()
+            assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
 
 
-class Tattler(Backend):
-    """Tells of every call of the contract: its name and its arguments."""
+class Told(FixedDevice):
+    """Notes every call of the contract: its name and its arguments."""
 
-    id = "tattler"
+    id = "told"
     version = "7"
+    runs_schedules = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._calls: list[tuple[str, set[object]]] = []
 
-    def dispatch(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError
-
     def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("id", "version", "capabilities"):
+        if name.startswith("_") or name in ("id", "version", "runs_schedules"):
             return super().__getattribute__(name)
-        return lambda *args, **kwargs: self._calls.append((name, {*args, *kwargs.values()}))
+        if isinstance(inspect.getattr_static(Device, name, None), property):
+            return f"the {name} of the device"
+        return lambda *args, **kwargs: self._calls.append((name, {*args, *kwargs.values()})) or f"from {name}"
 
 
-def test_a_wrapper_hands_every_argument_on() -> None:
-    inner = Tattler()
-    wrapper = ForwardingBackend(inner)
-    assert (wrapper.id, wrapper.version, wrapper.capabilities.backend) == ("tattler", "7", "tattler")
-    for name, member in vars(ForwardingBackend).items():
+def test_a_wrapper_hands_every_argument_on_and_every_answer_back() -> None:
+    inner = Told()
+    wrapper = ForwardingDevice(inner)
+    assert (wrapper.id, wrapper.version, wrapper.runs_schedules) == ("told", "7", True)
+    silent = {"free", "write", "synchronize", "prepare", "recover", "close"}
+    for name, member in vars(ForwardingDevice).items():
+        if isinstance(member, property):
+            assert getattr(wrapper, name) == f"the {name} of the device"
         if name.startswith("_") or not inspect.isfunction(member):
             continue
         parameters = list(inspect.signature(member).parameters.values())[1:]
         given = {p.name: object() for p in parameters}
-        getattr(wrapper, name)(**given)
+        answer = getattr(wrapper, name)(**given)
         assert inner._calls[-1] == (name, {*given.values()})
+        assert answer == (None if name in silent else f"from {name}")
+
+
+def test_a_recording_device_composes_what_a_device_need_not_have() -> None:
+    composed = {"load_image", "prepare_schedule", "read_with"}
+    assert {name for name in vars(RecordingDevice) if vars(RecordingDevice)[name] is vars(Device).get(name)} >= composed
+    assert {*PRIMITIVES} == Device.__abstractmethods__ - {"profile"}
+    backend = RecordingBackend(FixedBackend(b"abcd"))
+    backend.dispatch(increment().with_workgroup_size(1), [bytes(4)])
+    assert backend.calls == ["compile", "allocate", "write", "launch", "read"]
+    assert (backend.live, backend.leaked(), backend.freed) == ([256], [], [256])
 
 
 REFUSALS: dict[str, Callable[[Backend, ResidentBuffer], object]] = {
@@ -101,22 +147,6 @@ def test_what_a_backend_lacks_it_refuses(name: str) -> None:
         REFUSALS[name](FixedBackend(), resident)
     assert caught.value.backend == "fixed"
     assert str(caught.value).rpartition(" Fix: ")[2]
-
-
-class Half(RecordingBackend):
-    """Has every primitive but those that move several buffers at once, fill them, or run on them."""
-
-    upload_many = Backend.upload_many
-    fill = Backend.fill
-    dispatch_resident = Backend.dispatch_resident
-
-
-@pytest.mark.parametrize("name", ["upload_many", "fill", "dispatch_resident"])
-def test_what_a_backend_lacks_is_not_made_of_what_it_has(name: str) -> None:
-    backend = Half()
-    with backend.inner.allocate(4) as resident, pytest.raises(UnsupportedFeature):
-        REFUSALS[name](backend, resident)
-    assert backend.calls == []
 
 
 SAID = {
@@ -163,44 +193,81 @@ def test_dispatch_gives_the_outputs_by_slot_and_leaves_inputs_alone() -> None:
 
 def test_a_program_that_is_not_legal_is_refused_before_anything_runs() -> None:
     broken = Program.new([], 1, [store("nothing", 0, 1)])
-    for call in (ReferenceBackend().dispatch, FixedBackend().compile):
+    fixed = FixedBackend()
+    for call in (
+        lambda: ReferenceBackend().dispatch(broken, []),
+        lambda: fixed.compile(broken),
+        lambda: fixed.dispatch(broken, []),
+    ):
         with pytest.raises(InvalidProgram) as caught:
-            call(broken, [])
+            call()
         assert caught.value.diagnostics
+    assert fixed.device.launches == 0
 
 
 def test_timed_dispatch_tells_time_and_passes() -> None:
     timed = ReferenceBackend().dispatch_timed(increment(3), [ONES], DispatchConfig(fixpoint_iterations=9))
     assert timed.wall_ns > 0
     assert (timed.device_ns, timed.passes, timed.converged) == (None, 3, True)
-    plain = FixedBackend(b"x").dispatch_timed(double(), [ONES])
-    assert (plain.outputs, plain.passes, plain.converged) == ([b"x"], 1, None)
+    fixed = FixedBackend(b"twelve bytes")
+    plain = fixed.dispatch_timed(ONE, [ONES])
+    assert (plain.outputs, plain.passes, plain.converged) == ([b"twelve bytes"], 1, None)
     assert plain.wall_ns > 0
     assert (plain.device_ns, plain.enqueue_ns, plain.wait_ns) == (None, None, None)
-    unknown = FixedBackend(b"x").dispatch_timed(double(), [ONES], DispatchConfig(fixpoint_iterations=9))
-    assert unknown.passes is None
+    # The second pass writes the same.
+    again = fixed.dispatch_timed(ONE, [ONES], DispatchConfig(fixpoint_iterations=9))
+    assert (again.outputs, again.passes, again.converged) == ([b"twelve bytes"], 2, True)
 
 
-class SlowBackend(FixedBackend):
-    """Waits until it is let go, then gives its input back, or fails."""
+class SlowDevice(FixedDevice):
+    """Waits until it is let go before it takes its inputs, then gives them back, or fails."""
 
     def __init__(self) -> None:
         super().__init__()
         self.go = threading.Event()
         self.error: Exception | None = None
 
-    def dispatch(self, program: Any, inputs: Any, config: Any = None, *, into: Any = None) -> list[memoryview]:  # noqa: ARG002
+    def write(self, copies: Any, fills: Any) -> None:
         assert self.go.wait(10)
+        super().write(copies, fills)
+
+    def launch(self, code: Any, memory: Any, launch: Any, options: Any) -> None:  # noqa: ARG002
         if self.error is not None:
             raise self.error
-        return [memoryview(bytes(memoryview(one))) for one in inputs]
+        half = len(memory) // 2
+        for taken, given in zip(memory[:half], memory[half:], strict=True):
+            given[:] = taken
+
+
+class SlowBackend(Backend):
+    """A backend on a slow device."""
+
+    device: SlowDevice
+
+    def __init__(self) -> None:
+        super().__init__(SlowDevice())
+        self.go = self.device.go
+
+
+ONE = double().with_workgroup_size(1)
+TWO = Program.new(
+    [
+        BufferDecl.read("a", 0, U32, 2),
+        BufferDecl.read("b", 1, U32, 1),
+        BufferDecl.output("x", 2, U32, 2),
+        BufferDecl.output("y", 3, U32, 1),
+    ],
+    1,
+    [store("x", gid(), load("a", gid())), store("y", 0, load("b", 0))],
+)
+"""Two inputs, which it gives back."""
 
 
 def test_submit_copies_inputs_and_gives_a_handle() -> None:
     backend = SlowBackend()
     data = np.array([1, 2], np.uint32)
     raw = bytearray(b"abcd")
-    pending = backend.submit(double(), [data, raw])
+    pending = backend.submit(TWO, [data, raw])
     data[:] = 0
     raw[:] = b"zzzz"
     assert not pending.done()
@@ -226,14 +293,14 @@ def test_a_pending_dispatch_can_be_awaited() -> None:
 
 def test_exceptions_travel_through_a_pending_dispatch() -> None:
     backend = SlowBackend()
-    backend.error = DispatchFailed("it broke.", "mend it.")
-    pending = backend.submit(double(), [])
+    backend.device.error = DispatchFailed("it broke.", "mend it.")
+    pending = backend.submit(ONE, [b"1111"])
     backend.go.set()
     with pytest.raises(DispatchFailed, match="it broke"):
         pending.result()
-    backend.error = TimeoutError("from inside")
+    backend.device.error = TimeoutError("from inside")
     with pytest.raises(TimeoutError, match="from inside"):
-        backend.submit(double(), []).result(5)
+        backend.submit(ONE, [b"1111"]).result(5)
 
 
 @pytest.mark.parametrize("inputs", [3, b"raw", ["text"], {"state": None}])
@@ -244,13 +311,13 @@ def test_a_pending_dispatch_refuses_what_is_no_input(inputs: Any) -> None:
 
 def test_flush_waits_for_what_was_submitted_and_submitting_goes_on_after_it() -> None:
     backend = SlowBackend()
-    pending = [backend.submit(double(), [b"1"]) for _ in range(12)]
+    pending = [backend.submit(ONE, [b"1111"]) for _ in range(12)]
     threading.Timer(0.05, backend.go.set).start()
     start = time.monotonic()
     backend.flush()
     assert time.monotonic() - start > 0.02
     assert all(one.done() for one in pending)
-    assert backend.submit(double(), [b"2"]).result() == [b"2"]
+    assert backend.submit(ONE, [b"2222"]).result() == [b"2222"]
     backend.shutdown()
 
 
@@ -286,9 +353,10 @@ def test_a_pipeline_explains_itself_and_is_keyed_by_what_shapes_code() -> None:
         backend.compile(double(name="renamed")),
         backend.compile(double(), DispatchConfig(workgroup_override=(8,))),
         backend.compile(double(), DispatchConfig(optimize=False)),
-        FixedBackend().compile(double()),
     ]
-    assert len({pipeline.key, *(one.key for one in others)}) == 5
+    elsewhere = executable_key(FixedBackend(), double(), DispatchConfig())
+    assert len({pipeline.key, elsewhere, *(one.key for one in others)}) == 5
+    assert executable_key(backend, double(), DispatchConfig()) == pipeline.key
 
 
 SHIFTED = Program.new(
@@ -318,7 +386,7 @@ def test_a_pipeline_with_grid_barriers_goes_the_route_that_fits(options: dict[st
         assert (words(timed.outputs[0]), timed.passes) == ([2, 3, 4, 0, 0], 2)
         assert words(pipeline.submit([data], twice).result()[0]) == [2, 3, 4, 0, 0]
         assert f"route: {route}" in pipeline.explain([data])
-        assert "route: chosen for each call" in pipeline.explain()
+        assert f"route: {route}" in pipeline.explain()
 
 
 def test_a_step_with_grid_barriers_runs_where_they_are_not_native() -> None:

@@ -1,4 +1,4 @@
-"""Every call of a pipeline of resident work fails once: nothing leaks, slots stay, and every error is told."""
+"""Every operation of resident work fails once: nothing leaks, slots stay, and every error is told."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD = [b"what was", b"there before"]
 
 
 def work(backend: RecordingBackend, into: OutputBuffers) -> None:
-    """Uses every primitive of the contract at least once, the resident ones several times."""
+    """Uses every primitive of the contract at least once, most of them several times."""
     backend.dispatch(increment(), [DATA], DispatchConfig(fixpoint_iterations=2))
     with allocated(backend, [12, 12, 4]) as (a, out, extra):
         backend.upload(a, DATA)
@@ -33,6 +33,7 @@ def work(backend: RecordingBackend, into: OutputBuffers) -> None:
             reads=[out, extra],
             into=into,
         )
+    backend.scratch.clear()
 
 
 def fresh_slots() -> OutputBuffers:
@@ -69,16 +70,18 @@ def test_a_failing_call_leaks_nothing_and_changes_no_slot(name: str, number: int
     after = telemetry.snapshot()
     assert after.resident_buffers == before.resident_buffers
     assert after.resident_bytes == before.resident_bytes
+    assert backend.leaked() == []
     # The work is done, and its results delivered, before anything is freed.
     if name != "free":
         assert [bytes(view) for view in slots] == OLD
 
 
-@pytest.mark.parametrize(("name", "number"), [fault for fault in FAULTS if fault[0] not in ("free", "dispatch")])
+@pytest.mark.parametrize(("name", "number"), [fault for fault in FAULTS if fault[0] != "free"])
 def test_a_failure_and_a_failing_cleanup_are_both_told(name: str, number: int) -> None:
     before = telemetry.snapshot().resident_bytes
     backend = RecordingBackend(fail_at=[(name, number), *(("free", k) for k in range(9))])
-    if (name, number) == ("allocate", 0):
+    # Nothing is held when the first program is compiled and when memory for it, or the first buffer, is asked for.
+    if (name, number) in (("compile", 0), ("allocate", 0), ("allocate", 1)):
         with pytest.raises(DispatchFailed) as caught:
             work(backend, fresh_slots())
         assert caught.value.cleanup_errors == ()
@@ -103,9 +106,10 @@ def test_a_backend_goes_on_working_after_each_fault() -> None:
 def test_freeing_goes_on_after_the_first_free_that_fails() -> None:
     for fail in count():
         backend = RecordingBackend(fail_at=[("free", fail)])
-        if fail == 3:
+        if fail == 4:
             work(backend, fresh_slots())
             break
         with pytest.raises(DispatchFailed, match=f"free number {fail}"):
             work(backend, fresh_slots())
-        assert backend.freed == [12, 12, 4]
+        # The last is what the dispatch borrowed, of which the first three failures say nothing.
+        assert backend.freed == [12, 12, 4, *([256] if fail == 3 else [])]

@@ -2,49 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends_for_tests import increment
+from backends_for_tests import FixedDevice, increment, words
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import DispatchConfig, Passes, run_to_fixpoint, telemetry
+from vyre.driver import Backend, DeviceProfile, DispatchConfig, RunOptions, Step, Timing, Unchanged, telemetry
+from vyre.driver.device import Code, Handle, Range
 from vyre.errors import TrapRaised
 from vyre.ir.buffers import Access, BufferDecl
 from vyre.ir.build import eq, gid, if_, load, store, trap
+from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
 U32 = DType.U32
 
 
-def words(view: memoryview) -> list[int]:
-    return np.frombuffer(view, np.uint32).tolist()
+class Stepping(FixedDevice):
+    """Adds one to the first byte of a buffer while it is below a limit; notes how much is read at a time."""
+
+    profile = DeviceProfile(backend="stepping", resident=True, max_workgroup_size=(4, 1, 1))
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.asked: list[list[int]] = []
+
+    def launch(self, code: Code, memory: Sequence[Handle], launch: Launch, options: RunOptions) -> Timing | None:  # noqa: ARG002
+        self.launches += 1
+        memory[0][0] += memory[0][0] < self.limit
+        return None
+
+    def read(self, ranges: Sequence[Range]) -> Sequence[Any]:
+        self.asked.append([length for _, _, length in ranges])
+        return super().read(ranges)
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9))
 def test_passes_run_until_one_changes_nothing(start: int, limit: int, iterations: int) -> None:
-    state = [start]
-    calls = []
-
-    def run_pass() -> None:
-        calls.append(1)
-        state[0] += state[0] < limit
-
-    ran = run_to_fixpoint(run_pass, lambda: [bytes(state)], iterations)
     distance = max(0, limit - start)
-    assert state == [start + min(distance, iterations)]
-    assert len(calls) == ran.passes == min(iterations, distance + 1)
-    assert ran.converged == (None if iterations == 1 else distance < iterations)
+    device = Stepping(limit)
+    data = np.array([start], np.uint32)
+    timed = Backend(device).dispatch_timed(increment(), [data], DispatchConfig(fixpoint_iterations=iterations))
+    assert words(timed.outputs[0]) == [start + min(distance, iterations)]
+    assert device.launches == timed.passes == min(iterations, distance + 1)
+    assert timed.converged == (None if iterations == 1 else distance < iterations)
 
 
 def test_a_single_pass_is_compared_only_when_asked() -> None:
-    def no_snapshot() -> list[bytes]:
-        raise AssertionError
-
-    assert run_to_fixpoint(lambda: None, no_snapshot, 1) == Passes(1, None)
-    assert run_to_fixpoint(lambda: None, lambda: [b""], 1, compare_single=True) == Passes(1, True)
+    device = Stepping(0)
+    backend = Backend(device)
+    timed = backend.dispatch_timed(increment(), [np.zeros(1, np.uint32)])
+    assert (timed.passes, timed.converged) == (1, None)
+    # Only the output was read.
+    assert device.asked == [[4]]
+    with backend.allocate(4) as x:
+        backend.fill(x)
+        result = backend.run_sequence(repeat=[Step(increment(), [x])], times=1, until=Unchanged([x]))
+    assert (result.passes, result.converged) == (1, True)
 
 
 def test_fixpoints_are_counted() -> None:
@@ -116,4 +137,5 @@ def test_a_pass_that_fails_leaves_resident_data_and_slots_alone(resident: bool) 
     backend.upload(x, data)
     with pytest.raises(TrapRaised):
         backend.dispatch_resident(program, [x], config)
-    assert words(backend.download(x)) == [0]
+    # What the two passes before it left.
+    assert words(backend.download(x)) == [2]

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends_for_tests import FixedBackend, double
-from vyre.driver import OutputBuffers, OutputStats, telemetry
+from backends_for_tests import FixedDevice
+from vyre.driver import Backend, DeviceProfile, OutputBuffers, OutputStats, telemetry
+from vyre.driver.profile import EVERY_TYPE
 from vyre.errors import BadInputs
+from vyre.ir import parse
 
 
 def test_a_slot_that_is_large_enough_keeps_its_memory() -> None:
@@ -64,10 +66,24 @@ def test_whatever_is_stored_is_what_the_slots_hold(rounds: list[list[bytes]]) ->
         assert slots.stats.reused + slots.stats.moved + slots.stats.appended == len(results)
 
 
+class BytesDevice(FixedDevice):
+    """A fixed device that has every type."""
+
+    profile = DeviceProfile(backend="bytes", dtypes=EVERY_TYPE)
+
+
 def test_a_dispatch_into_slots_is_counted() -> None:
     before = telemetry.snapshot()
     slots = OutputBuffers.with_sizes([4, 1, 1])
-    FixedBackend(b"\1\2", b"\3\4", b"").dispatch(double(), [bytes([9, 8, 7])], into=slots)
+    program = parse("""
+    program three(workgroup 1) {
+      buffer 0 a: u8[3] read
+      buffer 1 x: u8[2] output
+      buffer 2 y: u8[2] output
+      buffer 3 z: u8[2] output bytes 2..2
+    }""")
+    Backend(BytesDevice(b"\1\2", b"\3\4", b"")).dispatch(program, [bytes([9, 8, 7])], into=slots)
+    assert [bytes(view) for view in slots] == [b"\1\2", b"\3\4", b""]
     after = telemetry.snapshot()
     assert after.launches == before.launches + 1
     assert after.input_bytes == before.input_bytes + 3

@@ -33,7 +33,7 @@ def expected(case: Case) -> list[bytes]:
 def run_resident(backend: ReferenceBackend, case: Case) -> list[bytes]:
     """The outputs of a run on resident buffers that are longer than needed where they may be, and not zero at first."""
     config = config_of(case)
-    plan = binder_of(case.program).bind(case.inputs, config, backend.capabilities).plan
+    plan = binder_of(case.program).bind(case.inputs, config).plan
     sizes = [
         slot.byte_size + (0 if slot.role.takes_input and not case.program.buffer(slot.name).count else 8)
         for slot in plan.descriptors

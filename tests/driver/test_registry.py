@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from vyre.backends.reference import ReferenceBackend
+from vyre.driver.backend import Backend
 from vyre.driver.registry import BackendInfo, backend, list_backends
 from vyre.errors import BackendUnavailable, BadInputs
 
 Install = Callable[..., None]
 
 SOURCE = """
-from backends_for_tests import FixedBackend
-from vyre.driver import Availability, Backend
+from backends_for_tests import FixedBackend, FixedDevice
+from vyre.driver import Availability
 
-class Quick(FixedBackend):
+class Quick(FixedDevice):
     '''Quick and wrong.
 
     More words.
@@ -33,7 +34,7 @@ class Quicker(FixedBackend):
     def availability(cls):
         return Availability(priority=250)
 
-class Absent(FixedBackend):
+class Absent(FixedDevice):
     @classmethod
     def availability(cls):
         return Availability(False, "no device was found.", "plug one in.", priority=900)
@@ -115,8 +116,9 @@ def test_a_package_adds_a_backend_and_the_best_available_is_the_default(install:
     assert names == ["quicker", "quick", "reference", "absent"]
     assert info("quicker").is_default
     assert (info("quick").version, info("quick").description) == ("2.5", "Quick and wrong.")
+    # A package may give a Device class, or a Backend class of its own.
     assert type(backend()).__name__ == "Quicker"
-    assert type(backend("quick")).__name__ == "Quick"
+    assert (type(backend("quick")), type(backend("quick").device).__name__) == (Backend, "Quick")
 
 
 def test_a_backend_that_cannot_run_says_why_and_what_helps(install: Install) -> None:
@@ -130,7 +132,7 @@ def test_a_backend_that_cannot_run_says_why_and_what_helps(install: Install) -> 
 BROKEN = {
     "missing": ("no_such_module:Thing", "No module named 'no_such_module'"),
     "nameless": ("their_module:Nothing", "Nothing"),
-    "number": ("their_module:not_a_class", "is no Backend class"),
+    "number": ("their_module:not_a_class", "is neither a Device nor a Backend class"),
     "raising": ("their_module:Raising", "driver exploded"),
 }
 

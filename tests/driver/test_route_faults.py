@@ -53,6 +53,7 @@ def run(backend: RecordingBackend, program: object, route: str, iterations: int 
         raise
     finally:
         assert data.tolist() == [0, 1, 2, 3]
+    backend.scratch.clear()
     return into
 
 
@@ -74,34 +75,43 @@ def test_a_failure_of_any_call_leaves_nothing_behind(program: object, route: str
             run(faulty, program, route, iterations)
         after = telemetry.snapshot()
         assert (after.resident_buffers, after.resident_bytes) == (before.resident_buffers, before.resident_bytes), call
+        assert faulty.leaked() == [], call
 
 
 @pytest.mark.parametrize("program", [STRAIGHT, DRIVEN], ids=["straight", "driven"])
 def test_what_is_hidden_beside_the_callers_buffers_is_freed(program: Program) -> None:
-    inner = ReferenceBackend(grid_sync=False, poison=0xA5)
     config = DispatchConfig(handlers={"ask": lambda _requests, _buffers: None})
 
     def run_on_own(*fail_at: tuple[str, int]) -> RecordingBackend:
-        backend = RecordingBackend(inner, fail_at)
-        with allocated(inner, [16, 16]) as own:
-            inner.upload(own[0], np.arange(4, dtype="<u4"))
+        backend = RecordingBackend(ReferenceBackend(grid_sync=False, poison=0xA5))
+        with allocated(backend, [16, 16]) as own:
+            backend.upload(own[0], np.arange(4, dtype="<u4"))
+            backend.calls.clear()
+            backend.device.fail_at = set(fail_at)
             before = telemetry.snapshot().resident_bytes
             try:
                 routes.dispatch_resident_with_grid_sync_split_timed(backend, program, own, config)
+                backend.scratch.clear()
+            except DispatchFailed:
+                assert backend.leaked() == [16, 16]
+                raise
             finally:
                 assert telemetry.snapshot().resident_bytes == before
                 assert not any(buffer.is_freed for buffer in own)
+                recorded = list(backend.calls)
+        backend.calls[:] = recorded
         return backend
 
     whole = run_on_own()
-    assert whole.counts["allocate"] == len(whole.freed) > 0
+    # The hidden memory, and then the caller's two buffers.
+    assert whole.counts["allocate"] == whole.counts["free"] == len(whole.freed) - 2 > 0
     for call in [(name, number) for name, count in whole.counts.items() for number in range(count)]:
         with pytest.raises(DispatchFailed, match=f"injected failure of {call[0]} number {call[1]}"):
             run_on_own(call)
 
 
 def test_a_failing_free_after_a_failure_is_told_too() -> None:
-    for fault, free in ((("allocate", 2), 1), (("upload_many", 0), 0), (("dispatch_resident", 1), 2)):
+    for fault, free in ((("allocate", 2), 1), (("write", 0), 0), (("launch", 1), 2)):
         before = telemetry.snapshot()
         backend = RecordingBackend(ReferenceBackend(grid_sync=False), {fault, ("free", free)})
         with pytest.raises(DispatchFailed) as caught:
@@ -109,6 +119,7 @@ def test_a_failing_free_after_a_failure_is_told_too() -> None:
         assert f"failure of {fault[0]}" in caught.value.message
         assert "injected failure of free" in str(caught.value)
         assert telemetry.snapshot().resident_buffers == before.resident_buffers
+        assert backend.leaked() == []
 
 
 def test_a_handler_that_fails_frees_everything() -> None:

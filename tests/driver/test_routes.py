@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import cpu_support
-from backends_for_tests import RecordingBackend
+from backends_for_tests import FixedDevice, ForwardingDevice, RecordingBackend
 from everywhere import backend_for
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import routes, telemetry
 from vyre.driver.backend import Backend
 from vyre.driver.config import DispatchConfig
-from vyre.driver.outputs import OutputBuffers, deliver_outputs
-from vyre.driver.pending import Inputs
+from vyre.driver.device import Code, Copy, Device, Fill, Handle, Range, RunOptions
+from vyre.driver.outputs import OutputBuffers
 from vyre.driver.profile import DeviceProfile
-from vyre.driver.resident import ResidentBuffer
 from vyre.driver.sequence import Step
-from vyre.driver.timing import TimedResult
+from vyre.driver.timing import Timing
 from vyre.errors import BadInputs, DispatchFailed, Timeout, UnsupportedFeature
 from vyre.ir import parse
+from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 
 HOST = {"resident": False, "grid_sync": False}
@@ -34,32 +37,19 @@ def chain(segments: int) -> Program:
     return parse(f"program chain(workgroup 4) {{ buffer 0 state: u32[] readwrite; {body} }}")
 
 
-class CountingBackend(Backend):
-    """Gives its first input back with one added to the first byte, up to a limit, and counts how often it is called."""
+class CountingDevice(FixedDevice):
+    """Adds one to the first byte of its first buffer, up to a limit, and counts how often it is launched."""
 
     id = "counting"
-    version = "1"
-
-    capabilities = DeviceProfile(backend="counting", max_workgroup_size=(64, 64, 64), max_workgroups_per_axis=100)
+    profile = DeviceProfile(backend="counting", max_workgroup_size=(64, 64, 64), max_workgroups_per_axis=100)
 
     def __init__(self, limit: int = 255) -> None:
-        self.calls = 0
+        super().__init__()
         self.limit = limit
 
-    def dispatch(
-        self,
-        program: Program,  # noqa: ARG002
-        inputs: Inputs,
-        config: DispatchConfig | None = None,
-        *,
-        into: OutputBuffers | None = None,
-    ) -> list[memoryview]:
-        assert config is not None
-        assert config.passes == 1, "the loop outside owns the count"
-        self.calls += 1
-        data = bytearray(np.asarray(next(iter(inputs))).tobytes())
-        data[0] = min(data[0] + 1, max(data[0], self.limit))
-        return deliver_outputs([data], into, len(data))
+    def launch(self, code: Any, memory: Any, launch: Any, options: Any) -> None:  # noqa: ARG002
+        self.launches += 1
+        memory[0][0] = min(memory[0][0] + 1, max(memory[0][0], self.limit))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +59,10 @@ class CountingBackend(Backend):
 def test_the_whole_sequence_is_repeated_until_nothing_changes(
     iterations: int | None, limit: int, calls: int, value: int
 ) -> None:
-    backend = CountingBackend(limit)
+    device = CountingDevice(limit)
     config = DispatchConfig(fixpoint_iterations=iterations)
-    result = routes.dispatch_with_grid_sync_split_timed(backend, chain(2), [np.zeros(1, "<u4")], config)
-    assert backend.calls == calls
+    result = routes.dispatch_with_grid_sync_split_timed(Backend(device), chain(2), [np.zeros(1, "<u4")], config)
+    assert device.launches == calls
     assert bytes(result.outputs[0]) == bytes([value, 0, 0, 0])
     assert result.passes == calls // 2
     assert result.converged is (None if iterations is None else iterations == 10)
@@ -90,7 +80,15 @@ def test_every_route_makes_as_many_launches(
     backend = RecordingBackend(ReferenceBackend(poison=0xFF))
     (output,) = run(backend, program, [np.zeros(5, "<u4")], DispatchConfig(fixpoint_iterations=iterations))
     assert np.frombuffer(output, "<u4").tolist() == [value] * 5
-    assert backend.counts["dispatch" if route == "host" else "dispatch_resident"] == calls
+    assert backend.counts["launch"] == calls
+    # One program for each segment, compiled once.
+    assert backend.counts["compile"] == 2
+    # The host moves data at each launch; on the device it is written once, read for the test, and read at the end.
+    if route == "host":
+        assert backend.counts["write"] == backend.counts["read"] == calls
+    else:
+        assert backend.counts["write"] == 1
+        assert backend.counts["read"] == (1 if iterations is None else 1 + calls // 2 + 1)
 
 
 def test_parts_written_by_two_segments_are_kept_and_the_rest_is_zero() -> None:
@@ -101,35 +99,48 @@ def test_parts_written_by_two_segments_are_kept_and_the_rest_is_zero() -> None:
         result = routes.dispatch_timed(backend, parse(text), [], config, route=route)  # type: ignore[arg-type]
         assert np.frombuffer(result.outputs[0], "<u4").tolist() == [170, 0, 187, 0]
         assert (result.passes, result.converged) == (2, True)
-        assert backend.counts["dispatch" if route == "host" else "dispatch_resident"] == 4
-        assert backend.counts["allocate"] == len(backend.freed) == (route == "resident")
+        assert backend.counts["launch"] == 4
+        assert (backend.counts["allocate"], backend.leaked(), len(backend.freed)) == (1, [], 1)
 
 
-def test_segments_hand_memory_on_without_a_copy() -> None:
+def test_segments_hand_on_only_what_they_touch() -> None:
     program = parse("""
     program p(workgroup 1) {
       buffer 0 a: u32[4] readwrite
       buffer 1 fixed: u32[4] read
       a[gid.x] = a[gid.x] + fixed[gid.x]; grid_sync; a[gid.x] = a[gid.x] + 1; grid_sync; a[gid.x] = a[gid.x] + 1
     }""")
-    taken: list[list[np.ndarray]] = []
-    given: list[memoryview] = []
+    moved: list[str] = []
 
-    class Watching(ReferenceBackend):
-        def dispatch_timed(self, program, inputs, config=None, *, into=None):  # type: ignore[no-untyped-def]
-            result = super().dispatch_timed(program, inputs, config, into=into)
-            taken.append(inputs)
-            given.append(result.outputs[0])
-            return result
+    class Watching(ForwardingDevice):
+        """Notes what is copied to the device and back."""
+
+        def write(self, copies: Sequence[Copy], fills: Sequence[Fill]) -> None:
+            assert not fills
+            moved.extend(f"write {len(handle)}: {bytes(data).hex()}" for handle, _, data in copies)
+            super().write(copies, fills)
+
+        def read(self, ranges: Sequence[Range]) -> Sequence[Any]:
+            moved.extend(f"read {length}" for _, _, length in ranges)
+            return super().read(ranges)
+
+        read_with = Device.read_with
 
     own, fixed = np.arange(4, dtype="<u4"), np.full(4, 9, "<u4")
-    (output,) = routes.dispatch(Watching(**HOST), program, [own, fixed], route="host")
-    assert np.frombuffer(output, "<u4").tolist() == [11, 12, 13, 14]
-    assert own.tolist() == [0, 1, 2, 3]
-    for number, (a, b) in enumerate(taken):
-        assert np.shares_memory(a, own if number == 0 else np.frombuffer(given[number - 1], "<u4"))
-        assert np.shares_memory(b, fixed)
-    assert np.shares_memory(np.frombuffer(output, "<u4"), np.frombuffer(given[2], "<u4"))
+    for options, route in ((HOST, "host"), ({"grid_sync": False}, "resident")):
+        moved.clear()
+        backend = Backend(Watching(ReferenceBackend(**options).device))
+        (output,) = routes.dispatch(backend, program, [own, fixed], route=route)  # type: ignore[arg-type]
+        assert np.frombuffer(output, "<u4").tolist() == [11, 12, 13, 14]
+        assert own.tolist() == [0, 1, 2, 3]
+        assert fixed.tolist() == [9] * 4
+        steps = [np.arange(k, k + 4, dtype="<u4").tobytes().hex() for k in (0, 9, 10)]
+        if route == "host":
+            # Only the first segment reads ``fixed``; the output needs no copy but that of the last.
+            first = [f"write 256: {steps[0]}", f"write 256: {fixed.tobytes().hex()}", "read 16"]
+            assert moved == [*first, f"write 256: {steps[1]}", "read 16", f"write 256: {steps[2]}", "read 16"]
+        else:
+            assert moved == [f"write 256: {steps[0]}", f"write 256: {fixed.tobytes().hex()}", "read 16"]
 
 
 @pytest.mark.parametrize("backend", [ReferenceBackend(), cpu_support.backend()], ids=lambda one: one.id)
@@ -151,23 +162,32 @@ def test_inputs_that_do_not_fit_are_told_before_anything_is_called() -> None:
             backend = RecordingBackend(ReferenceBackend(grid_sync=False, resident=route == "resident"))
             with pytest.raises(BadInputs):
                 routes.dispatch(backend, chain(2), inputs, route=route)  # type: ignore[arg-type]
-            assert backend.calls == []
+            assert backend.calls == ["compile"] * 2
     backend = RecordingBackend(ReferenceBackend(grid_sync=False))
-    with backend.inner.allocate(16) as state, pytest.raises(BadInputs, match="was given 2"):
+    with backend.allocate(16) as state, pytest.raises(BadInputs, match="was given 2"):
         routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state, state])
-    assert backend.calls == []
+    assert backend.calls == ["allocate", *["compile"] * 2, "free"]
 
 
-@pytest.mark.parametrize("results", [[], [bytes(16)] * 2, [bytes(12)]])
-def test_a_backend_that_gives_other_outputs_than_the_program_has_is_told(results: list[bytes]) -> None:
-    class Wrong(CountingBackend):
-        def dispatch(self, *_: object, **__: object) -> list[memoryview]:  # type: ignore[override]
-            return [memoryview(one) for one in results]
+@pytest.mark.parametrize("results", [[], [bytes(16)] * 2, [bytes(12)], [bytes(20)]])
+@pytest.mark.parametrize("route", ["host", "resident"])
+def test_a_device_that_reads_something_else_than_was_asked_for_is_told(route: str, results: list[bytes]) -> None:
+    class Wrong(CountingDevice):
+        profile = msgspec.structs.replace(CountingDevice.profile, resident=True)
 
-    with pytest.raises(DispatchFailed, match="gave outputs of") as caught:
-        routes.dispatch(Wrong(), chain(2), [np.zeros(4, "<u4")], route="host")
+        def read(self, ranges: Sequence[Range]) -> Sequence[Any]:  # noqa: ARG002
+            return results
+
+    given = [len(one) for one in results]
+    slots = OutputBuffers()
+    slots.store([b"old"])
+    with pytest.raises(DispatchFailed, match=re.escape(f"device 'counting' gave {given} bytes where [16]")) as caught:
+        routes.dispatch(Backend(Wrong()), chain(2), [np.zeros(4, "<u4")], into=slots, route=route)  # type: ignore[arg-type]
     assert caught.value.code == "wrong-outputs"
-    assert caught.value.__notes__ == ["in segment 0 of 'chain' (start)"]
+    assert "read()" in caught.value.fix
+    if route == "host":
+        assert caught.value.message.startswith("in segment 0 of 'chain' (start): ")
+    assert [bytes(view) for view in slots] == [b"old"]
 
 
 def test_a_converged_input_costs_one_pass() -> None:
@@ -203,10 +223,15 @@ def test_segments_are_counted() -> None:
 
 def test_a_straight_plan_stays_on_the_device() -> None:
     backend = RecordingBackend(ReferenceBackend(grid_sync=False))
-    routes.dispatch(backend.inner, chain(3), [np.zeros(4, "<u4")], route="resident")
-    outputs = routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route="resident")
-    assert np.frombuffer(outputs[0], "<u4").tolist() == [3] * 4
-    assert backend.calls == ["allocate", "upload_many", *["dispatch_resident"] * 3, "download", "free"]
+    run = ["write", *["launch"] * 3, "read"]
+    for calls in ([*["compile"] * 3, "allocate", *run], run):
+        backend.calls.clear()
+        outputs = routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route="resident")
+        assert np.frombuffer(outputs[0], "<u4").tolist() == [3] * 4
+        assert backend.calls == calls
+    backend.calls.clear()
+    backend.shutdown()
+    assert backend.calls == ["free"]
 
 
 def test_a_driven_plan_reads_only_its_control_words_between_segments() -> None:
@@ -219,47 +244,47 @@ def test_a_driven_plan_reads_only_its_control_words_between_segments() -> None:
     }""")
     reads: list[int] = []
 
-    class Reading(RecordingBackend):
-        def download(self, buffer, offset=0, length=None, *, into=None):  # type: ignore[no-untyped-def]
-            data = super().download(buffer, offset, length, into=into)
-            reads.append(len(data))
-            return data
+    class Reading(ForwardingDevice):
+        def read(self, ranges: Sequence[Range]) -> Sequence[Any]:
+            reads.extend(length for _, _, length in ranges)
+            return super().read(ranges)
 
-    backend = Reading(ReferenceBackend(grid_sync=False, poison=0xA5))
+        read_with = Device.read_with
+
+    backend = Backend(Reading(ReferenceBackend(grid_sync=False, poison=0xA5).device))
     (output,) = routes.dispatch(backend, program, [np.arange(64, dtype="<u4")], route="resident")
     assert np.frombuffer(output, "<u4").tolist() == [k + 3 for k in range(64)]
     assert reads == [8, 8, 8, 8, 256]
 
 
-class TimedResidentBackend(ReferenceBackend):
-    """Says that every launch took 2 of device time, 3 to enqueue and 4 to wait for."""
+class TimedDevice(ForwardingDevice):
+    """Says that every launch took 2 of device time, 3 to enqueue and 4 to wait for; notes its memory."""
 
     def __init__(self, device_ns: int | None = 2) -> None:
-        super().__init__(grid_sync=False)
+        super().__init__(ReferenceBackend(grid_sync=False).device)
         self.device_ns = device_ns
-        self.bound: list[list[ResidentBuffer]] = []
+        self.bound: list[list[Handle]] = []
 
-    def dispatch_resident(
-        self, program: Program, resources: Sequence[ResidentBuffer], config: DispatchConfig | None = None
-    ) -> TimedResult:
-        self.bound.append(list(resources))
-        super().dispatch_resident(program, resources, config)
-        return TimedResult([], 10, self.device_ns, 3, 4)
+    def launch(self, code: Code, memory: Sequence[Handle], launch: Launch, options: RunOptions) -> Timing | None:
+        self.bound.append(list(memory))
+        super().launch(code, memory, launch, options)
+        return Timing(10, self.device_ns, 3, 4)
 
 
 def test_resident_segments_keep_the_caller_s_buffers_and_add_up_their_times() -> None:
-    backend = TimedResidentBackend()
+    device = TimedDevice()
+    backend = Backend(device)
     with backend.allocate(16) as state:
         backend.fill(state)
         timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(3), [state])
         assert np.frombuffer(backend.download(state), "<u4").tolist() == [3] * 4
-        assert backend.bound == [[state]] * 3
+        assert [[id(one) for one in bound] for bound in device.bound] == [[id(state.handle)]] * 3
     assert (timed.device_ns, timed.enqueue_ns, timed.wait_ns) == (6, 9, 12)
     assert timed.outputs == []
 
 
 def test_one_time_that_is_unknown_makes_the_sum_unknown() -> None:
-    backend = TimedResidentBackend(device_ns=None)
+    backend = Backend(TimedDevice(device_ns=None))
     with backend.allocate(16) as state:
         timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state])
     assert (timed.device_ns, timed.enqueue_ns) == (None, 6)
@@ -282,20 +307,26 @@ def test_outputs_on_the_caller_s_buffers_start_at_zero_whatever_was_there() -> N
     assert np.frombuffer(backend.download(out), "<u4").tolist() == [170, 0, 187, 0]
     assert np.frombuffer(backend.download(sized), "<u4").tolist() == [3, 3, 3] + [0xFFFFFFFF] * 13
     config = DispatchConfig(dispatch_elements=0)
-    with pytest.raises(BadInputs, match="no elements"):
-        routes.dispatch_resident_with_grid_sync_split_timed(backend, program, [out, sized], config)
+    # Of an output without elements nothing is touched, whatever its resident buffer has.
+    backend.upload(out, bytes([9]) * 16)
+    routes.dispatch_resident_with_grid_sync_split_timed(backend, program, [out, sized], config)
+    assert np.frombuffer(backend.download(out), "<u4").tolist() == [0, 0, 0, 0]
+    assert np.frombuffer(backend.download(sized), "<u4").tolist() == [3, 3, 3] + [0xFFFFFFFF] * 13
+    native = ReferenceBackend().dispatch(program, [], config)
+    assert [bytes(view) for view in native] == [bytes(16), b""]
     backend.free(out)
     backend.free(sized)
 
 
 def test_a_fixpoint_on_the_caller_s_buffers_repeats_the_whole_program() -> None:
-    backend = TimedResidentBackend()
+    device = TimedDevice()
+    backend = Backend(device)
     with backend.allocate(16) as state:
         backend.fill(state)
         config = DispatchConfig(fixpoint_iterations=3)
         timed = routes.dispatch_resident_with_grid_sync_split_timed(backend, chain(2), [state], config)
         assert np.frombuffer(backend.download(state), "<u4").tolist() == [6] * 4
-    assert len(backend.bound) == 6
+    assert len(device.bound) == 6
     assert (timed.passes, timed.converged) == (3, False)
 
 
@@ -305,7 +336,7 @@ def test_a_program_without_grid_points_is_dispatched_as_it_is() -> None:
     for route in ("auto", "host", "resident", "native"):
         backend = RecordingBackend()
         routes.dispatch(backend, program, [np.zeros(4, "<u4")], route=route)
-        assert backend.calls == ["dispatch"]
+        assert backend.calls == ["compile", "allocate", "write", "launch", "read"]
     assert telemetry.snapshot().route_plain - before.route_plain == 4
 
 
@@ -331,13 +362,11 @@ def test_the_first_route_that_is_open_is_taken(options: dict[str, bool], coopera
 
 
 def test_closed_routes_are_refused_by_name() -> None:
-    class Bare(ReferenceBackend):
-        @property
-        def capabilities(self) -> DeviceProfile:  # type: ignore[override]
-            return DeviceProfile(backend="bare", allows_host_grid_sync_split=False)
+    class Bare(FixedDevice):
+        profile = DeviceProfile(backend="bare", allows_host_grid_sync_split=False, max_workgroup_size=(64, 64, 64))
 
     with pytest.raises(UnsupportedFeature, match="grid barriers inside a launch"):
-        routes.dispatch(Bare(**HOST), chain(2), [np.zeros(4, "<u4")])
+        routes.dispatch(Backend(Bare()), chain(2), [np.zeros(4, "<u4")])
     for route in ("native", "resident"):
         with pytest.raises(UnsupportedFeature):
             routes.dispatch(ReferenceBackend(**HOST), chain(2), [np.zeros(4, "<u4")], route=route)
@@ -359,24 +388,37 @@ def test_closed_routes_are_refused_by_name() -> None:
 
 def test_a_missing_feature_is_refused_before_anything_runs() -> None:
     text = "program p(workgroup 1) { buffer 0 a: u32[1] readwrite; a[0] = 1; grid_sync; let x = 1.0f64; a[0] = u32(x) }"
-    backend = CountingBackend()
+    device = CountingDevice()
     with pytest.raises(UnsupportedFeature, match="f64"):
-        routes.dispatch(backend, parse(text), [np.zeros(1, "<u4")], route="host")
-    assert backend.calls == 0
+        routes.dispatch(Backend(device), parse(text), [np.zeros(1, "<u4")], route="host")
+    assert device.launches == 0
 
 
 def test_a_failure_names_its_segment() -> None:
-    for route, call in (("host", "dispatch"), ("resident", "dispatch_resident")):
+    where = "in segment 1 of 'chain' (after grid_sync, cut 1): "
+    for route in ("host", "resident"):
         inner = ReferenceBackend(grid_sync=False, resident=route == "resident")
-        backend = RecordingBackend(inner, fail_at={(call, 1)})
+        backend = RecordingBackend(inner, fail_at={("launch", 1)})
         with pytest.raises(DispatchFailed, match="injected") as caught:
-            routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route=route)
-        notes = caught.value.__notes__
-        if route == "host":
-            assert notes == ["in segment 1 of 'chain' (after grid_sync, cut 1)"]
-        else:
-            wanted = "the sequence is the segments of 'chain': chain_0, chain_1, chain_2"
-            assert notes == ["in step 1 of the sequence", wanted]
+            routes.dispatch(backend, chain(3), [np.zeros(4, "<u4")], route=route)  # type: ignore[arg-type]
+        assert caught.value.message == f"{where}injected failure of launch number 1."
+    # An error of the host's tells it in a note.
+    device = Interrupted(ReferenceBackend(grid_sync=False).device)
+    with pytest.raises(ZeroDivisionError) as other:
+        routes.dispatch(Backend(device), chain(3), [np.zeros(4, "<u4")])
+    assert other.value.__notes__ == [where.removesuffix(": ")]
+
+
+class Interrupted(ForwardingDevice):
+    """Fails at the second launch with an error that is not one of vyre's."""
+
+    launches = 0
+
+    def launch(self, code: Code, memory: Sequence[Handle], launch: Launch, options: RunOptions) -> Timing | None:
+        self.launches += 1
+        if self.launches == 2:
+            raise ZeroDivisionError
+        return super().launch(code, memory, launch, options)
 
 
 def test_a_loop_that_never_ends_meets_its_timeout() -> None:

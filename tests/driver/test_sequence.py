@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cpu_support
-from backends_for_tests import RecordingBackend, double, increment
+from backends_for_tests import ForwardingDevice, RecordingBackend, double, increment, words
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import (
     Backend,
@@ -17,6 +17,7 @@ from vyre.driver import (
     OutputBuffers,
     ReadRange,
     ResidentBuffer,
+    RunOptions,
     Step,
     TimedResult,
     Timing,
@@ -28,14 +29,11 @@ from vyre.driver import (
 from vyre.errors import BadInputs, DispatchFailed, InvalidProgram, UnsupportedFeature
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.build import buf_len, gid, if_, load, store
+from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
 U32 = DType.U32
-
-
-def words(view: memoryview) -> list[int]:
-    return np.frombuffer(view, np.uint32).tolist()
 
 
 @pytest.fixture(params=["reference", "cpu"])
@@ -76,26 +74,34 @@ def test_nothing_comes_to_the_host_but_what_is_asked() -> None:
     backend.calls.clear()
     result = backend.run_sequence(repeat=[Step(increment(), [x])] * 3, times=4, reads=[(x, 8, 4), (x, 0, 4)])
     assert [words(view) for view in result.outputs] == [[19], [17]]
-    assert backend.counts == {"dispatch_resident": 12, "download": 1}
+    assert backend.counts == {"compile": 1, "launch": 12, "read": 1}
     assert backend.run_sequence([Step(increment(), [x])]).outputs == []
-    assert backend.counts["download"] == 1
+    assert backend.counts == {"compile": 1, "launch": 13, "read": 1}
 
 
-class Clock(ReferenceBackend):
-    """Tells made-up times, and checks that each step's own grid arrives."""
+class Clock(ForwardingDevice):
+    """Launches nothing but tells made-up times, and notes the grid and the workgroup of each step."""
 
-    launches = 0
-    seen: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None, str]]
+    def __init__(self) -> None:
+        super().__init__(ReferenceBackend().device)
+        self.launches = 0
+        self.compiled: list[str] = []
+        self.seen: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
-    def dispatch_resident(self, program: Any, resources: Any, config: Any = None) -> TimedResult:  # noqa: ARG002
-        self.seen = [*getattr(self, "seen", []), (config.grid_override, config.workgroup_override, config.label)]
+    def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> Any:
+        self.compiled.append(config.label)
+        return super().compile(program, source=source, config=config)
+
+    def launch(self, code: Any, memory: Any, launch: Launch, options: RunOptions) -> Timing:  # noqa: ARG002
+        self.seen.append((launch.grid, launch.workgroup_size))
         k = self.launches
         self.launches += 1
-        return TimedResult([], 10 + k, 7 + k, 3 + k, 4 + k)
+        return Timing(10 + k, 7 + k, 3 + k, 4 + k)
 
 
 def test_timings_of_steps_add_up_and_overrides_are_honoured() -> None:
-    backend = Clock()
+    clock = Clock()
+    backend = Backend(clock)
     x = uploaded(backend, 33, 44, 55)
     config = DispatchConfig(label="kept", grid_override=(9,))
     steps = [
@@ -110,15 +116,17 @@ def test_timings_of_steps_add_up_and_overrides_are_honoured() -> None:
     assert result.timings.wall_ns > 0
     assert words(result.outputs[0]) == [44, 55]
     backend.run_sequence(steps[2:])
-    assert backend.seen == [((1, 1, 1), None, ""), ((2, 1, 1), None, "kept"), ((9,), (8,), "kept")]
+    assert clock.seen == [((1, 1, 1), (4, 1, 1)), ((2, 1, 1), (4, 1, 1)), ((9, 1, 1), (8, 1, 1))]
+    assert clock.compiled == ["", "kept"]
 
 
 def test_every_pass_of_what_is_repeated_adds_its_time() -> None:
-    backend = Clock()
+    clock = Clock()
+    backend = Backend(clock)
     x = uploaded(backend, 1)
     step = Step(increment(), [x])
     timings = backend.run_sequence([step], repeat=[step] * 2, times=3).timings
-    assert backend.launches == 7
+    assert clock.launches == 7
     assert (timings.device_ns, timings.enqueue_ns, timings.wait_ns) == (7 * 7 + 21, 7 * 3 + 21, 7 * 4 + 21)
 
 
@@ -258,22 +266,22 @@ def test_a_backend_without_resident_dispatch_refuses_to_run_one() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_failing_step_is_named_and_the_callers_slots_stay(at: int) -> None:
-    backend = RecordingBackend(fail_at=[("dispatch_resident", at)])
+    backend = RecordingBackend(fail_at=[("launch", at)])
     x = uploaded(backend, 0)
     room = OutputBuffers()
     room.store([b"old"])
     with pytest.raises(DispatchFailed) as caught:
         backend.run_sequence([Step(increment(), [x])], repeat=[Step(increment(), [x])] * 2, reads=[x], into=room)
-    assert caught.value.__notes__ == [f"in step {at} of the sequence"]
+    assert caught.value.message == f"in step {at} of the sequence: injected failure of launch number {at}."
     assert [bytes(view) for view in room] == [b"old"]
 
 
 def test_a_failing_read_leaves_the_callers_slots() -> None:
-    backend = RecordingBackend(fail_at=[("download", 1)])
+    backend = RecordingBackend(fail_at=[("read", 0)])
     x, y = uploaded(backend, 1), uploaded(backend, 2)
     room = OutputBuffers()
     room.store([b"old", b"too"])
-    with pytest.raises(DispatchFailed, match="download number 1"):
+    with pytest.raises(DispatchFailed, match="read number 0"):
         backend.run_sequence([Step(increment(), [x])], reads=[x, y], into=room)
     assert [bytes(view) for view in room] == [b"old", b"too"]
 

@@ -34,12 +34,20 @@ def test_events_of_a_run_are_recorded(tmp_path: Path) -> None:
         backend.run_sequence([Step(increment(), [x])], reads=[x])
     backend.upload(x, bytes(8))
     recorded = events(path)
-    assert [event["name"] for event in recorded] == ["launch", "upload", "launch", "download"]
-    assert recorded[0]["args"] == {"program": "twice", "grid": [1, 1, 1]}
+    dispatch = ["compile", "upload", "launch", "download"]
+    run = ["upload", "compile", "launch", "download", "sequence"]
+    assert [event["name"] for event in recorded] == [*dispatch, *run]
+    assert recorded[2]["args"] == {"program": "twice", "grid": [1, 1, 1]}
+    assert [event["args"]["bytes"] for event in recorded if event["name"] == "download"] == [12, 8]
+    assert {event["cat"] for event in recorded} == {"reference"}
     for event in recorded:
         assert event["dur"] >= 0
         assert {"ts", "pid", "tid", "cat"} <= event.keys()
-    assert [event["ts"] for event in recorded] == sorted(event["ts"] for event in recorded)
+    # A sequence is over after what it runs.
+    *inner, sequence = recorded
+    assert [event["ts"] for event in inner] == sorted(event["ts"] for event in inner)
+    for event in inner[-2:]:
+        assert sequence["ts"] <= event["ts"] <= event["ts"] + event["dur"] <= sequence["ts"] + sequence["dur"]
 
 
 def test_the_file_is_whole_after_every_event(tmp_path: Path) -> None:

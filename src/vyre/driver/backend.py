@@ -163,7 +163,7 @@ class Backend:
     ) -> TimedResult:
         """Run a program on resident buffers, given in binding order; nothing comes back to the host.
 
-        A buffer that takes no input starts at zero, as in ``dispatch``.
+        A buffer that takes no input starts at zero, as in ``dispatch``. A run that fails may leave what it wrote.
         """
         self.require_resident("dispatch on resident buffers")
         return self.compile(program, config).run_resident(resources, config or DEFAULT_CONFIG)
@@ -229,6 +229,7 @@ class Backend:
         into: OutputBuffers | None = None,
     ) -> memoryview:
         """Copy bytes of the buffer to the host: into the first slot of ``into``, or into new memory."""
+        self.require_resident("download from resident buffers")
         require_range(require_owned(self, buffer), offset, length)
         return self.download_many([(buffer, offset, length)], into=into)[0]
 

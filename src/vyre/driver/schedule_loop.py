@@ -168,13 +168,19 @@ class HostLoop(PreparedSchedule):
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
         with self._memory(memory) as work:
-            run = _Run(self._schedule, self._prepared, work, options)
+            run = _Run(self._schedule, self._prepared, work, options, self._device.id)
             passes, converged = run.everything()
             start = perf_counter_ns()
-            answer = work.read(reads, use)
+            answer = self._read(work, reads, use)
             run.timings.append(Timing(perf_counter_ns() - start, 0, 0, 0))
         timing = add_timings(run.timings)
         return Ran(answer, passes, converged, run.launches, run.decisions, timing, run.segments)
+
+    def _read(self, work: LoopMemory, reads: Sequence[tuple[int, int, int]], use: Use) -> Any:
+        if not reads:
+            return use(())
+        with trace.span("download", self._device.id, bytes=sum(length for _, _, length in reads)):
+            return work.read(reads, use)
 
     @contextmanager
     def _memory(self, memory: Sequence[Handle]) -> Iterator[LoopMemory]:
@@ -198,7 +204,9 @@ class _Run:
         prepared: Mapping[int, PreparedSchedule],
         memory: LoopMemory,
         options: RunOptions,
+        device_id: str,
     ) -> None:
+        self._device_id = device_id
         self._schedule = schedule
         self._prepared = prepared
         self._memory = memory
@@ -278,7 +286,7 @@ class _Run:
             if isinstance(edit, HandOver):
                 self._memory.exchange(edit)
         start = perf_counter_ns()
-        with trace.span("launch", "driver", program=one.program.name, grid=one.launch.grid):
+        with trace.span("launch", self._device_id, program=one.program.name, grid=one.launch.grid):
             timing = self._memory.launch(one, self._options)
         self.launches += 1
         self.segments += not one.is_copy
