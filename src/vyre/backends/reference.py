@@ -64,6 +64,7 @@ class ReferenceDevice(Device):
             # What others are compared with must not have the faults of the optimizer.
             as_given=True,
             dtypes=EVERY_TYPE,
+            native_dtypes=EVERY_TYPE,
             float_exact=True,
             subgroup_ops=True,
             atomics64=True,
@@ -74,8 +75,6 @@ class ReferenceDevice(Device):
             collectives=self._grid_sync,
             grid_sync=self._grid_sync,
             resident=self._resident,
-            mul_high=True,
-            max_native_int_width=64,
             max_workgroup_size=(_MOST_INVOCATIONS, _MOST_INVOCATIONS, _MOST_INVOCATIONS),
             max_invocations_per_workgroup=_MOST_INVOCATIONS,
             max_workgroups_per_axis=MAX_GRID_AXIS,

@@ -25,7 +25,7 @@ from vyre.driver.device import UNLIMITED, Code, Device, PreparedSchedule, Ran, R
 from vyre.driver.optimizer_cache import Optimized, optimized
 from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
-from vyre.driver.profile import missing_grid_point, require_supported
+from vyre.driver.profile import missing_grid_point, require_fitting, require_supported
 from vyre.driver.resident import ResidentBuffer
 from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import TimedResult
@@ -434,6 +434,7 @@ class Executable:
         return prepared
 
     def _make_prepared(self, plan: BindingPlan, clears: bool) -> Prepared:
+        require_fitting(self.backend.capabilities, plan.program, plan.launch)
         places = {slot.name: place for place, slot in enumerate(plan.descriptors)}
         builder, part = self._part(plan)
         first = [Clear(place, size) for place, size in self.fresh(plan)] if clears else []

@@ -1,9 +1,10 @@
-"""What can a device do? One record of facts; every default is the answer of a device that has said nothing."""
+"""Device profiles: what a device can do, as one record whose defaults are the answers of a device that says nothing."""
 
 from __future__ import annotations
 
 import math
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -11,23 +12,32 @@ from vyre.checker.capabilities import Capabilities, missing_capabilities
 from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir.extensions import inline_calls
+from vyre.ir.launch import Launch
 from vyre.ir.program import Program, has_shared_memory
+from vyre.semantics.operators import OPERATORS, AtomicOp
 from vyre.semantics.types import ALL_TYPES, DType
 
 BASIC_TYPES: Final = frozenset({DType.BOOL, DType.U32, DType.I32, DType.F32})
 EVERY_TYPE: Final = frozenset(ALL_TYPES)
+# Computed by conversion to f32 where the device has no arithmetic of their own.
+HALF_TYPES: Final = frozenset({DType.F16, DType.BF16})
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Capabilities and limits. An emulated feature is False; a limit of 0 was not reported.
 
-    ``as_given`` says that programs run as they are, without the optimizer.
+    ``as_given`` says that programs run without the optimizer. ``dtypes`` are the types that programs may have,
+    ``native_dtypes`` those with arithmetic of their own. A ``subgroup_size`` of None means that subgroups are as large
+    as each program says. ``traps``, ``collectives`` and ``grid_sync`` say that a launch has them without the host in
+    between. ``in_place`` says that memory handles are NumPy arrays: launches work on the caller's. With
+    ``persistent_threads``, all workgroups of a launch of at most ``compute_units`` make progress at the same time.
     """
 
     backend: str
     device: str = ""
     as_given: bool = False
     dtypes: frozenset[DType] = BASIC_TYPES
+    native_dtypes: frozenset[DType] = BASIC_TYPES
     float_exact: bool = False
     subgroup_ops: bool = False
     subgroup_size: int | None = None
@@ -41,42 +51,60 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     allows_host_grid_sync_split: bool = True
     resident: bool = False
     in_place: bool = False
-    is_distributed: bool = False
-    async_compute: bool = False
-    speculation: bool = False
     persistent_threads: bool = False
-    specialization_constants: bool = False
-    tensor_cores: bool = False
-    mul_high: bool = False
-    dual_issue: bool = False
     device_timestamps: bool = False
-    hardware_counters: bool = False
-    timing_quality: Literal["host", "device"] = "host"
-    max_native_int_width: int = 32
     max_workgroup_size: tuple[int, int, int] = (1, 1, 1)
     max_invocations_per_workgroup: int = 0
-    max_workgroups_per_axis: int = 1
+    max_workgroups_per_axis: int = 0
     max_shared_memory_bytes: int = 0
-    max_storage_buffer_bytes: int = 0
     compute_units: int = 0
-    registers_per_thread: int = 0
-    l1_cache_bytes: int = 0
-    l2_cache_bytes: int = 0
-    memory_bandwidth_gbps: int = 0
-    shared_memory_banks: int = 0
-    shared_memory_bank_bytes: int = 0
-    ideal_unroll: int = 0
-    ideal_vector_bits: int = 0
-    ideal_workgroup: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def f16(self) -> bool:
+        """Whether f16 has arithmetic of its own."""
+        return DType.F16 in self.native_dtypes
+
+    @property
+    def bf16(self) -> bool:
+        """Whether bf16 has arithmetic of its own."""
+        return DType.BF16 in self.native_dtypes
+
+    @property
+    def supported_ops(self) -> frozenset[str]:
+        """The names of all operations that programs may have: operators, atomics, subgroup and grid-wide ones."""
+        return _supported_ops(self)
 
     @property
     def workgroup_invocations(self) -> int:
-        """How many invocations a workgroup may have."""
+        """The most invocations of a workgroup."""
         return self.max_invocations_per_workgroup or math.prod(self.max_workgroup_size)
 
 
+# The grid-wide points of a program: how it is known to have one, the capability, what it is called.
+_SUBGROUP_OPS: Final = ("subgroup_ballot", "subgroup_shuffle", "subgroup_reduce", "subgroup_size", "subgroup_local_id")
+_GRID_POINTS: Final = {
+    "grid_sync": ("grid_sync",),
+    "traps": ("trap", "resume"),
+    "collectives": ("all_reduce", "all_gather", "reduce_scatter", "broadcast"),
+}
+
+
+@lru_cache(maxsize=64)
+def _supported_ops(profile: DeviceProfile) -> frozenset[str]:
+    found = {row.name for row in OPERATORS.values() if profile.dtypes.intersection(row.types)}
+    found |= {f"atomic_{op.value}" for op in AtomicOp}
+    found |= {"load", "store", "select", "cast", "bitcast", "barrier", "copy_bytes"}
+    found |= {"fma"} if any(dtype.is_float for dtype in profile.dtypes) else set()
+    found |= set(_SUBGROUP_OPS) if profile.subgroup_ops else set()
+    found |= {"async_load", "async_store", "async_wait"} if profile.async_transfers else set()
+    found |= {"indirect_dispatch"} if profile.indirect_dispatch else set()
+    for capability, names in _GRID_POINTS.items():
+        found |= set(names) if getattr(profile, capability) else set()
+    return frozenset(found)
+
+
 def missing_grid_point(profile: DeviceProfile, program: Program) -> str | None:
-    """The first kind of grid-wide point in the program that the device lacks, in words."""
+    """The first kind of grid-wide point in the program that the device lacks, in words; None if it has all."""
     stats = inline_calls(program).stats()
     if stats.has_grid_sync and not profile.grid_sync:
         return "grid barriers inside a launch"
@@ -88,9 +116,10 @@ def missing_grid_point(profile: DeviceProfile, program: Program) -> str | None:
 
 
 def require_supported(profile: DeviceProfile, program: Program) -> None:
-    """Refuses a legal program that the device cannot run in one launch, before anything runs.
+    """Refuse a legal program that the device cannot run, before anything runs.
 
-    An indirect grid is not asked for: the host reads it where the device cannot.
+    An indirect grid is not asked for: the host reads it where the device cannot. Nor are grid-wide points: programs are
+    cut there.
     """
     has = Capabilities(profile.dtypes, profile.subgroup_ops, profile.atomics64)
     for lacking in missing_capabilities(program, has):
@@ -99,10 +128,17 @@ def require_supported(profile: DeviceProfile, program: Program) -> None:
     missing = _missing_feature(profile, program)
     if missing is not None:
         raise UnsupportedFeature(missing, profile.backend)
-    point = missing_grid_point(profile, program)
-    if point is not None:
-        fix = "run it with backend.compile(program) or vyre.driver.routes.dispatch, which cut it into launches."
-        raise UnsupportedFeature(point, profile.backend, fix)
+
+
+def require_fitting(profile: DeviceProfile, program: Program, launch: Launch) -> None:
+    """Refuse a grid that is too large for the device."""
+    limit = profile.max_workgroups_per_axis
+    if max(launch.grid) > limit > 0:
+        raise UnsupportedFeature(
+            f"the grid {launch.grid} of '{program.name}' (its limit along an axis is {limit:,} workgroups)",
+            profile.backend,
+            "launch fewer workgroups, along more axes, or choose another backend.",
+        )
 
 
 def _missing_feature(profile: DeviceProfile, program: Program) -> str | None:

@@ -24,7 +24,7 @@ from vyre.backends.cpu.schedules import CpuSchedule, bytes_of, run_again
 from vyre.driver.cache import CacheStats, DiskCache, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, HostArrays, Range, RunOptions, Use
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile
+from vyre.driver.profile import EVERY_TYPE, HALF_TYPES, DeviceProfile
 from vyre.driver.timing import Timing
 from vyre.errors import DeviceOutOfMemory
 from vyre.ir.binding import Array
@@ -97,6 +97,7 @@ class CpuDevice(Device):
             backend=self.id,
             device=machine.cpu,
             dtypes=EVERY_TYPE if machine.has_half_conversions else EVERY_TYPE - {DType.F16},
+            native_dtypes=EVERY_TYPE - HALF_TYPES,
             float_exact=True,
             subgroup_ops=self.kernels.width != SCALAR,
             atomics64=True,
@@ -108,14 +109,10 @@ class CpuDevice(Device):
             grid_sync=True,
             resident=True,
             in_place=True,
-            persistent_threads=True,
-            mul_high=True,
-            max_native_int_width=64,
             max_workgroup_size=(most, most, most),
             max_invocations_per_workgroup=most,
             max_workgroups_per_axis=MAX_GRID_AXIS,
             compute_units=self.pool.sharing.threads,
-            ideal_vector_bits=32 * self.kernels.width,
         )
 
     def allocate(self, byte_len: int) -> Handle:

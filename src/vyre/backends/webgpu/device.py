@@ -25,7 +25,7 @@ from vyre.backends.webgpu.schedules import DrivenSchedule, StraightSchedule, is_
 from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Availability, Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
-from vyre.driver.profile import EVERY_TYPE, DeviceProfile
+from vyre.driver.profile import BASIC_TYPES, EVERY_TYPE, DeviceProfile
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs
 from vyre.ir.launch import MAX_GRID_AXIS, Launch
@@ -211,6 +211,7 @@ def _profile_of(gpu: Gpu) -> DeviceProfile:
         backend="webgpu",
         device=f"{gpu.facts.name} ({gpu.facts.api}, {gpu.facts.driver})",
         dtypes=EVERY_TYPE - {DType.F64},
+        native_dtypes=BASIC_TYPES,
         float_exact=is_float_exact(gpu),
         subgroup_ops=gpu.native_lanes is not None,
         subgroup_size=gpu.native_lanes,
@@ -219,10 +220,8 @@ def _profile_of(gpu: Gpu) -> DeviceProfile:
         indirect_dispatch=True,
         resident=True,
         device_timestamps=gpu.timer is not None,
-        timing_quality="host" if gpu.timer is None else "device",
         max_workgroup_size=(x, y, z),
         max_invocations_per_workgroup=limits["max-compute-invocations-per-workgroup"],
         max_workgroups_per_axis=MAX_GRID_AXIS,
         max_shared_memory_bytes=limits["max-compute-workgroup-storage-size"],
-        max_storage_buffer_bytes=gpu.binding_bytes,
     )
