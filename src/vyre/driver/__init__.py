@@ -3,9 +3,10 @@
 from vyre.driver import trace as _trace
 from vyre.driver.backend import Backend
 from vyre.driver.binding import BindingPlan, Bound, BufferBinding, binder_of
+from vyre.driver.compile import executable_key
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Availability, Device, PreparedSchedule, Ran, RunOptions
-from vyre.driver.executable import Executable, executable_key
+from vyre.driver.executable import Executable
 from vyre.driver.outputs import OutputBuffers, OutputStats
 from vyre.driver.pending import PendingDispatch
 from vyre.driver.profile import DeviceProfile

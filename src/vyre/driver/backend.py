@@ -14,9 +14,10 @@ from vyre.arguments import listed, require
 from vyre.driver import trace
 from vyre.driver.binding import binder_of
 from vyre.driver.cache import DiskCache, MemoryCache
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
+from vyre.driver.compile import compile_program, executable_key
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route, require_config
 from vyre.driver.device import Availability, Device, PreparedSchedule
-from vyre.driver.executable import Executable, Route, compile_program, executable_key
+from vyre.driver.executable import Executable
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, require_slots, stored
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
 from vyre.driver.profile import DeviceProfile

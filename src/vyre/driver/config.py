@@ -1,4 +1,4 @@
-"""What may the caller of a dispatch choose? One frozen record, checked when it is made."""
+"""Dispatch options: one frozen record, checked when it is made."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from vyre.errors import BadInputs, InvalidProgram
 from vyre.optimizer.switches import AS_IT_IS, EVERYTHING, Optimization
 
 Cooperative = Literal["auto", "require", "never"]
+# How a program with grid barriers runs: in one launch, as segments on resident memory, as segments through the host.
+Route = Literal["auto", "native", "resident", "host"]
 TrapHandler = Callable[..., None]
 
 
@@ -125,6 +127,6 @@ DEFAULT_CONFIG: Final = DispatchConfig()
 
 
 def require_config(config: object) -> None:
-    """Refuses what is no config, and not the lack of one."""
+    """Raise unless None or a DispatchConfig."""
     if config is not None:
         require(config, DispatchConfig, "the config", "give a vyre.DispatchConfig(...), or leave it out.")

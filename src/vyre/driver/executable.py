@@ -1,114 +1,67 @@
-"""Executables: a program compiled for a backend, with the schedule and the binding layout of its launches.
+"""Executables: programs compiled for a backend, ready to be bound and run.
 
-``compile_program`` is the way from a program to an executable: check, optimise, cut, compile each segment. An
-executable is immutable but for what it keeps: for each combination of sizes it was called with, the schedule that the
-device prepared. So a call binds data, which only looks things up, and runs.
+An executable is immutable but for what it keeps: for each combination of sizes it was called with, the schedule that
+the device prepared. So a call binds data, which only looks things up, and runs. ``vyre.driver.compile`` makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from vyre.analyze.coverage import outputs_written_whole
 from vyre.arguments import listed
-from vyre.checker import check
 from vyre.driver import telemetry, trace
-from vyre.driver.binding import Binder, BindingPlan, Bound, binder_of
-from vyre.driver.config import DispatchConfig, require_config
+from vyre.driver.binding import Binder, BindingPlan, Bound
+from vyre.driver.config import DispatchConfig, Route, require_config
 from vyre.driver.device import UNLIMITED, Code, Device, PreparedSchedule, Ran, RunOptions
-from vyre.driver.optimizer_cache import Optimized, optimized
+from vyre.driver.optimizer_cache import Optimized
 from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
-from vyre.driver.profile import missing_grid_point, require_fitting, require_supported
+from vyre.driver.profile import require_fitting
 from vyre.driver.resident import ResidentBuffer
 from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import TimedResult
-from vyre.errors import BadInputs, DeviceOutOfMemory, GridResidencyExceeded, UnsupportedFeature
+from vyre.errors import BadInputs, DeviceOutOfMemory, GridResidencyExceeded
 from vyre.ir import nodes as n
 from vyre.ir.binding import Array
 from vyre.ir.buffers import Role
-from vyre.ir.program import Program, require_program
-from vyre.lower.plan import CutProgram, GridSyncPlan, Segment, contains_grid_sync, cut_program, plan_cut, uncut
+from vyre.ir.program import Program
+from vyre.lower.plan import CutProgram, GridSyncPlan, Segment, plan_cut
 from vyre.lower.schedule import Clear, ConvergenceTest, LaunchSchedule, Part, ScheduleBuilder
 from vyre.words import counted
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
 
-Route = Literal["auto", "native", "resident", "host"]
 _MOST_PREPARED: Final = 64
-_ONE_LAUNCH: Final = "a grid barrier in one launch"
-_ALLOW_ANOTHER: Final = "choose a backend that has it, or allow another route (route=, cooperative=)."
 
 
-def executable_key(backend: Backend, program: Program, config: DispatchConfig, route: Route = "auto") -> bytes:
-    """Return the cache key of an executable: the exact program, the config that shapes code, backend and device."""
-    require_config(config)
-    exact, device = require_program(program).fingerprint(), backend.capabilities.device
-    parts = (exact, config.code_generation, backend.id, backend.version, device, route)
-    return blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
+class Compiled(msgspec.Struct, frozen=True, eq=False):
+    """What compilation found and made: ``binder`` binds data to the program that runs, with its overrides.
 
+    ``wanted`` is the route that was asked for, ``route`` the one taken; ``code`` is by the identity of the programs
+    that the segments of ``cut`` launch.
+    """
 
-def compile_program(backend: Backend, program: Program, config: DispatchConfig, route: Route = "auto") -> Executable:
-    """Check, optimise and cut a program, and compile its segments for a backend's device."""
-    source = _checked(program, config)
-    is_whole, how = _choose_route(backend, source, config, route)
-    require_supported(backend.accepts, source)
-    better = _optimized(backend, source, config)
-    cut = uncut(better.program) if is_whole else cut_program(better.program, checked=True)
-    device = backend.device
-    code: dict[int, Code] = {}
-    with trace.span("compile", backend.id, program=program.name):
-        for part in launched_programs(cut.segments):
-            code[id(part)] = device.compile(part, source=better.program, config=config)
-    return backend.executable_class(backend, program, config, route, how, binder_of(source), better, cut, code)
+    program: Program
+    config: DispatchConfig
+    wanted: Route
+    route: str
+    key: bytes
+    binder: Binder
+    optimized: Optimized
+    cut: CutProgram
+    code: Mapping[int, Code]
 
 
 def launched_programs(segments: Iterable[Segment]) -> list[Program]:
     """The programs that segments launch, in order."""
     return [part for segment in segments for part in (segment.copy, segment.narrowed) if part is not None]
-
-
-def _checked(program: Program, config: DispatchConfig) -> Program:
-    """The legal program that runs, calls inlined, of the workgroup size that the config asks for."""
-    source = binder_of(program).program
-    if config.workgroup_override is None:
-        return source
-    source = source.with_workgroup_size(config.workgroup_override)
-    check(source).raise_if_invalid()
-    return source
-
-
-def _optimized(backend: Backend, source: Program, config: DispatchConfig) -> Optimized:
-    if backend.capabilities.as_given:
-        return Optimized(source)
-    return optimized(source, config.optimization, backend.cache)
-
-
-def _choose_route(backend: Backend, source: Program, config: DispatchConfig, route: Route) -> tuple[bool, str]:
-    """Whether the device compiles the program whole, and the name of the route: plain where there is nothing to cut."""
-    if not contains_grid_sync(source):
-        return not source.stats().has(n.Trap), "plain"
-    profile = backend.capabilities
-    missing = missing_grid_point(profile, source)
-    is_open = {
-        "native": missing is None and config.cooperative != "never",
-        "resident": profile.resident and config.cooperative != "require",
-        "host": profile.allows_host_grid_sync_split and config.cooperative != "require",
-    }
-    if route != "auto" and route not in is_open:
-        raise BadInputs(f"there is no route '{route}'.", 'give "auto", "native", "resident" or "host".')
-    for name in is_open if route == "auto" else (route,):
-        if is_open[name]:
-            return name == "native" and not backend.device.runs_schedules, name
-    wanted = missing or (_ONE_LAUNCH if route in ("auto", "native") else f"the {route} route")
-    raise UnsupportedFeature(wanted, backend.id, _ALLOW_ANOTHER)
 
 
 class Prepared:
@@ -131,43 +84,28 @@ class Prepared:
 class Executable:
     """A program compiled for a backend. It gives the same bytes on every call, and may be used from several threads."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        program: Program,
-        config: DispatchConfig,
-        wanted: Route,
-        route: str,
-        binder: Binder,
-        better: Optimized,
-        cut: CutProgram,
-        code: Mapping[int, Code],
-    ) -> None:
+    def __init__(self, backend: Backend, compiled: Compiled) -> None:
         self.backend = backend
-        self.program = program
-        self.config = config
-        self.route = route
-        self.binder = binder
-        self.optimized = better
-        self.cut = cut
-        self._code = code
+        self.program = compiled.program
+        self.config = compiled.config
+        self.route = compiled.route
+        self.key = compiled.key
+        self.binder = compiled.binder
+        self.optimized = compiled.optimized
+        self.cut = compiled.cut
+        self._code = compiled.code
         self._device = backend.device
         self._is_resident = backend.capabilities.resident
         self._in_place = backend.capabilities.in_place
-        self._has_traps = binder.program.stats().has(n.Trap)
+        self._has_traps = self.binder.program.stats().has(n.Trap)
         has_limit = type(backend.device).resident_grid_fits is not Device.resident_grid_fits
-        self._may_exceed = route == "native" and has_limit
-        self._may_be_cut = wanted == "auto" and config.cooperative == "auto"
+        self._may_exceed = self.route == "native" and has_limit
+        self._may_be_cut = compiled.wanted == "auto" and self.config.cooperative == "auto"
         # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
         self._prepared: dict[BindingPlan, Prepared] = {}
         self._prepared_fresh: dict[BindingPlan, Prepared] = {}
 
     # What the executable is.
-
-    @property
-    def key(self) -> bytes:
-        """The key that caches look it up by."""
-        return executable_key(self.backend, self.program, self.config)
 
     def launched(self) -> list[tuple[str, Program, Code]]:
         """The programs that a run launches, with the labels of their segments and their code."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from vyre.driver import telemetry
 from vyre.driver.backend import Backend
-from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
-from vyre.driver.executable import Route
+from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs
 from vyre.driver.resident import ResidentBuffer
