@@ -13,15 +13,12 @@ from vyre.ir.limits import MAX_NESTING, MAX_STATEMENTS
 from vyre.ir.program import Program
 from vyre.ir.walk import BODIES
 
-COLLECTIVES: Final = (n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)
-GRID_POINTS: Final = frozenset({n.Resume, *COLLECTIVES})
-
 
 def is_grid_point(statement: n.Stmt) -> bool:
     """Whether the whole grid waits at a statement: a grid barrier, a resume or a collective."""
     if isinstance(statement, n.Barrier):
         return statement.order is n.MemoryOrder.GRID_SYNC
-    return type(statement) in GRID_POINTS
+    return type(statement) in n.GRID_POINTS
 
 
 _TRANSFERS: Final = frozenset({n.AsyncLoad, n.AsyncStore, n.AsyncWait})
@@ -86,7 +83,7 @@ def outline(program: Program) -> Outline:
                 if cls is n.Barrier:
                     shape.synchronises_workgroup = True
                     shape.synchronises_grid |= statement.order is n.MemoryOrder.GRID_SYNC  # type: ignore[attr-defined]
-                elif cls in GRID_POINTS:
+                elif cls in n.GRID_POINTS:
                     shape.synchronises_workgroup = shape.synchronises_grid = True
                     if isinstance(statement, n.Resume):
                         resumed.add(statement.tag)

@@ -13,8 +13,6 @@ from vyre.ir.places import Place
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
-_SUBGROUP = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce, n.SubgroupLocalId, n.SubgroupSize)
-
 
 class Capabilities(msgspec.Struct, frozen=True):
     """What a target has. ``dtypes`` None means every type; bool and u32 are always there.
@@ -49,5 +47,5 @@ def missing_capabilities(program: Program, capabilities: Capabilities) -> Iterat
                     yield diagnostic("V089", place, f"the target has no {dtype}.")
                 case n.Atomic(op, buffer) if atomics and buffer in wide:
                     yield diagnostic("V090", place, f"the target has no atomic_{op.value} on '{buffer}'.")
-                case _ if subgroup and isinstance(node, _SUBGROUP):
+                case _ if subgroup and isinstance(node, n.SUBGROUP_OPERATIONS):
                     yield diagnostic("V041", place, f"the target has no subgroup operations ({type(node).__name__}).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from vyre.analyze.outline import GRID_POINTS, outline
+from vyre.analyze.outline import outline
 from vyre.checker.walker import Walker
 from vyre.ir import nodes as n
 from vyre.ir.program import Program
@@ -32,7 +32,7 @@ def levels_at_barriers(program: Program, wanted: Mapping[int, Iterable[str]]) ->
 
         return handle_and_note
 
-    for cls in (n.Barrier, *GRID_POINTS):
+    for cls in (n.Barrier, *n.GRID_POINTS):
         walker.handlers[cls] = noting(walker.handlers[cls])
     walker.run()
     uniformity.settle()

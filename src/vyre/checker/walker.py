@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from vyre.analyze.outline import COLLECTIVES, Outline
+from vyre.analyze.outline import Outline
 from vyre.analyze.transfers import Transfers
 from vyre.analyze.types import Malformed, Typer, expand
 from vyre.analyze.uniformity import Uniformity
@@ -75,7 +75,7 @@ class Walker:
             n.Barrier: self._barrier, n.Block: self._block, n.Region: self._region, n.AsyncLoad: self._transfer,
             n.AsyncStore: self._transfer, n.AsyncWait: self._wait, n.CopyBytes: self._copy_bytes,
             n.IndirectDispatch: self._indirect, n.Trap: self._trap, n.Resume: self._resume, n.OpaqueStmt: self._opaque,
-            **dict.fromkeys(COLLECTIVES, self._collective),
+            **dict.fromkeys(n.COLLECTIVES, self._collective),
         }  # fmt: skip
 
     def report(self, code: str, message: str, notes: tuple[tuple[Place, str], ...] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from vyre.arguments import listed, require
 from vyre.driver import trace
 from vyre.driver.binding import binder_of
-from vyre.driver.cache import DiskCache, MemoryCache
+from vyre.driver.cache import BoundedDict, DiskCache, MemoryCache
 from vyre.driver.compile import compile_program, executable_key
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route, require_config
 from vyre.driver.device import Availability, Device, PreparedSchedule
@@ -69,7 +69,8 @@ class Backend:
         self.scratch = Scratch(device)
         self._executables: MemoryCache[Executable] = MemoryCache(_MOST_EXECUTABLES)
         # Executables by the identity of program and config, which are kept beside them: what a repeated call asks for.
-        self._recent: dict[tuple[int, int, str], tuple[Program, DispatchConfig, Executable]] = {}
+        self._recent: BoundedDict[tuple[int, int, str], tuple[Program, DispatchConfig, Executable]]
+        self._recent = BoundedDict(_MOST_RECENT)
 
     @classmethod
     def availability(cls) -> Availability:
@@ -113,9 +114,8 @@ class Backend:
         binder_of(program)
         key = executable_key(self, program, known, route)
         executable = self._executables.get_or_make(key, lambda: compile_program(self, program, known, route))
-        if len(self._recent) >= _MOST_RECENT:
-            self._recent.clear()
-        self._recent[id(program), id(known), route] = program, known, executable
+        executable = executable.called_with(known)
+        self._recent.keep((id(program), id(known), route), (program, known, executable))
         return executable
 
     def dispatch(

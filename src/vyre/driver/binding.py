@@ -18,6 +18,7 @@ from numpy import ndarray
 
 from vyre.arguments import require
 from vyre.checker import check
+from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
 from vyre.driver.resident import ResidentBuffer, require_owned
@@ -104,8 +105,8 @@ class Binder:
         places = {decl.name: place for place, decl in enumerate(self.host)}
         taken = [places[decl.name] for decl in self.slots]
         self._taken = None if taken == list(range(len(self.host))) else taken
-        self._plans: dict[Any, BindingPlan] = {}
-        self._resident_plans: dict[Any, BindingPlan] = {}
+        self._plans: BoundedDict[Any, BindingPlan] = BoundedDict(_MOST_PLANS)
+        self._resident_plans: BoundedDict[Any, BindingPlan] = BoundedDict(_MOST_PLANS)
 
     def bind(self, inputs: Mapping[str, Any] | Sequence[Any], config: DispatchConfig) -> Bound:
         """The plan and the arrays for these inputs; BadInputs tells what does not fit."""
@@ -158,9 +159,7 @@ class Binder:
             return known
         plan = self._bind_resident(backend, resources, config, reads_grid)
         if key is not None:
-            if len(self._resident_plans) >= _MOST_PLANS:
-                self._resident_plans.clear()
-            self._resident_plans[key] = plan
+            self._resident_plans.keep(key, plan)
         return plan
 
     def _bind_resident(
@@ -237,9 +236,7 @@ class Binder:
             raise
         plan = self._plans.get(key)
         if plan is None:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = _make_plan(self, counts, config, grid)
+            plan = self._plans.keep(key, _make_plan(self, counts, config, grid))
         return plan
 
     def _flat_counts(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[int, ...] | None:

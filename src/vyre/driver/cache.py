@@ -24,6 +24,7 @@ from filelock import Timeout as LockTimeout
 import vyre
 from vyre.driver import telemetry, trace
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 _MAGIC: Final = b"vyre-cache-1\n"
@@ -114,6 +115,21 @@ class MemoryCache(Generic[Value]):
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._bytes -= entry[1]
+
+
+class BoundedDict(dict[Key, Value]):
+    """A dictionary that is emptied when it is full: for what is looked up on every call, and cheap to make again."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Store an entry and return its value."""
+        if len(self) >= self._most:
+            self.clear()
+        self[key] = value
+        return value
 
 
 def default_cache_directory() -> Path:

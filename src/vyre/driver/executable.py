@@ -7,6 +7,7 @@ the device prepared. So a call binds data, which only looks things up, and runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from vyre.analyze.coverage import outputs_written_whole
 from vyre.arguments import listed
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
+from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DispatchConfig, Route, require_config
 from vyre.driver.device import UNLIMITED, Code, Device, PreparedSchedule, Ran, RunOptions
 from vyre.driver.optimizer_cache import Optimized
@@ -102,10 +104,18 @@ class Executable:
         self._may_exceed = self.route == "native" and has_limit
         self._may_be_cut = compiled.wanted == "auto" and self.config.cooperative == "auto"
         # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
-        self._prepared: dict[BindingPlan, Prepared] = {}
-        self._prepared_fresh: dict[BindingPlan, Prepared] = {}
+        self._prepared: BoundedDict[BindingPlan, Prepared] = BoundedDict(_MOST_PREPARED)
+        self._prepared_fresh: BoundedDict[BindingPlan, Prepared] = BoundedDict(_MOST_PREPARED)
 
     # What the executable is.
+
+    def called_with(self, config: DispatchConfig) -> Executable:
+        """The executable whose calls have this config by default; it has the same code, and shares what is kept."""
+        if config == self.config:
+            return self
+        other = copy(self)
+        other.config = config
+        return other
 
     def launched(self) -> list[tuple[str, Program, Code]]:
         """The programs that a run launches, with the labels of their segments and their code."""
@@ -366,9 +376,7 @@ class Executable:
         known = self._prepared if clears else self._prepared_fresh
         prepared = known.get(plan)
         if prepared is None:
-            if len(known) >= _MOST_PREPARED:
-                known.clear()
-            prepared = known[plan] = self._make_prepared(plan, clears)
+            prepared = known.keep(plan, self._make_prepared(plan, clears))
         return prepared
 
     def _make_prepared(self, plan: BindingPlan, clears: bool) -> Prepared:

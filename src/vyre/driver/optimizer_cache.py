@@ -46,7 +46,7 @@ def optimized(program: Program, switches: Optimization, cache: DiskCache | None 
     if not switches.program:
         return Optimized(program)
     try:
-        return _looked_up(program, switches, cache) if switches.keep else _made(program, switches)
+        return _looked_up(program, switches, cache) if switches.keep else _made(program, switches, cache)
     except Exception as error:
         if switches.on_failure == "original":
             telemetry.count(optimizer_failures=1)
@@ -72,7 +72,7 @@ def _looked_up(program: Program, switches: Optimization, cache: DiskCache | None
     if stored is not None:
         _known.put(key, stored)
         return _hit(stored, "disk")
-    made = _made(program, switches)
+    made = _made(program, switches, cache)
     assert made.report is not None  # it was made now
     _known.put(key, made)
     disk.put(
@@ -97,7 +97,7 @@ def _read(program: Program, body: bytes) -> Optimized | None:
         return None
 
 
-def _made(program: Program, switches: Optimization) -> Optimized:
+def _made(program: Program, switches: Optimization, cache: DiskCache | None) -> Optimized:
     from vyre.driver.optimizing import default_dispatcher
     from vyre.optimizer.pipeline import optimize_with
 
@@ -109,7 +109,12 @@ def _made(program: Program, switches: Optimization) -> Optimized:
 
     with telemetry.uncounted(), trace.span("optimize", "optimizer", program=program.name):
         better, report = optimize_with(
-            program, default_dispatcher(), groups=switches.bits, checked=True, launched_as_given=True, on_stage=record
+            program,
+            default_dispatcher(cache),
+            groups=switches.bits,
+            checked=True,
+            launched_as_given=True,
+            on_stage=record,
         )
     telemetry.count(
         optimizer_runs=1,

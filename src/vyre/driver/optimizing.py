@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from functools import cache
 from hashlib import blake2b
 from itertools import count
-from threading import RLock
+from threading import Lock, RLock
 from types import NoneType
 from typing import Final, Literal, overload
 
@@ -19,7 +18,7 @@ import msgspec
 
 from vyre.arguments import require
 from vyre.driver.backend import Backend
-from vyre.driver.cache import source_state
+from vyre.driver.cache import DiskCache, source_state
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import ProgramImage
 from vyre.driver.resident import ReadRange, ResidentBuffer
@@ -44,6 +43,10 @@ from vyre.semantics.types import FLOATS
 _UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
 # An image is made once and kept, so its code may take longer to make.
 _KEPT: Final = DispatchConfig(optimize=False)
+
+
+_MAKING: Final = Lock()
+_DEFAULT: Final[list[OptimizerDispatcher]] = []
 
 
 class BackendDispatcher(OptimizerDispatcher):
@@ -213,16 +216,25 @@ def _groups(step: ResidentStep) -> int:
     return 1 if step.grid is None else step.grid[0]
 
 
-@cache
-def default_dispatcher() -> OptimizerDispatcher:
-    """The processor's, which starts soonest; the default backend's, where the processor's cannot run."""
+def default_dispatcher(cache: DiskCache | None = None) -> OptimizerDispatcher:
+    """The dispatcher of the process: on the processor, which starts soonest, or on the default backend.
+
+    The optimizer's own code is kept in the ``cache`` of the first call, or in the default directory.
+    """
+    with _MAKING:
+        if not _DEFAULT:
+            _DEFAULT.append(_made_dispatcher(cache))
+        return _DEFAULT[0]
+
+
+def _made_dispatcher(cache: DiskCache | None) -> OptimizerDispatcher:
     from vyre.driver.registry import backend
 
     try:
-        chosen = backend("cpu")
+        chosen = backend("cpu") if cache is None else backend("cpu", cache=cache)
     except BackendUnavailable:
         chosen = backend()
-    # Who runs a program has it optimised once, so nothing of it will be asked for again.
+    # A program is optimized once, so nothing of it is worth retaining.
     return BackendDispatcher(chosen, most_retained=0)
 
 

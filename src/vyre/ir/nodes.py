@@ -549,3 +549,9 @@ def own_classes(base: type[Node]) -> tuple[type[Node], ...]:
 
 EXPRESSION_CLASSES = own_classes(Expr)
 STATEMENT_CLASSES = own_classes(Stmt)
+
+# Nodes at which invocations synchronise or exchange values.
+COLLECTIVES = (AllReduce, AllGather, ReduceScatter, Broadcast)
+GRID_POINTS = (Resume, *COLLECTIVES)
+SUBGROUP_EXCHANGES = (SubgroupBallot, SubgroupShuffle, SubgroupReduce)
+SUBGROUP_OPERATIONS = (*SUBGROUP_EXCHANGES, SubgroupLocalId, SubgroupSize)

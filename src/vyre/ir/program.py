@@ -58,7 +58,7 @@ class Stats(msgspec.Struct, frozen=True):
 
     @property
     def has_subgroup_ops(self) -> bool:
-        return self.has(n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce, n.SubgroupLocalId, n.SubgroupSize)
+        return self.has(*n.SUBGROUP_OPERATIONS)
 
     @property
     def has_async(self) -> bool:
@@ -74,7 +74,7 @@ class Stats(msgspec.Struct, frozen=True):
 
     @property
     def has_collectives(self) -> bool:
-        return self.has(n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)
+        return self.has(*n.COLLECTIVES)
 
     @property
     def has_extensions(self) -> bool:

@@ -31,7 +31,7 @@ _IS_IN: Final[dict[str, Callable[[n.Stmt], bool]]] = {
     "transfer": lambda one: isinstance(one, (n.AsyncLoad, n.AsyncStore)),
     "trap": lambda one: isinstance(one, (n.Trap, n.Resume)),
     "resume": lambda one: isinstance(one, (n.Trap, n.Resume)),
-    "collective": lambda one: isinstance(one, (n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)),
+    "collective": lambda one: isinstance(one, n.COLLECTIVES),
     "grid barrier": lambda one: isinstance(one, n.Barrier) and one.order is n.MemoryOrder.GRID_SYNC,
 }
 

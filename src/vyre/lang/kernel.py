@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, overload
 import numpy as np
 
 from vyre.driver.backend import Backend
+from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.resident import ResidentBuffer, allocated
 from vyre.errors import BadInputs, KernelError, VyreError
@@ -54,7 +55,7 @@ class Definition:
         self.workgroup = workgroup
         self.subgroup = subgroup
         self._translations: dict[tuple[tuple[Layout, ...], bool], Translation] = {}
-        self.configs: dict[tuple[int, ...], DispatchConfig] = {}
+        self.configs: BoundedDict[tuple[int, ...], DispatchConfig] = BoundedDict(_MOST_CONFIGS)
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -113,7 +114,7 @@ class Kernel:
         self.definition = definition
         self.backend = require_backend(backend)
         self.options = options
-        self._configs = definition.configs if options is DEFAULT_CONFIG else {}
+        self._configs = definition.configs if options is DEFAULT_CONFIG else BoundedDict(_MOST_CONFIGS)
         self.__name__ = definition.name
         self.__doc__ = definition.source.function.__doc__
         self.__wrapped__ = definition.source.function
@@ -165,9 +166,7 @@ class Kernel:
                 raise BadInputs(f"kernel '{name}' reads its grid from memory.", f"launch it as {name}.grid().")
             if not is_indirect and not grid:
                 raise BadInputs(f"kernel '{name}' was given no size.", f"say how many workgroups: {name}.grid(4).")
-            if len(self._configs) >= _MOST_CONFIGS:
-                self._configs.clear()
-            config = self._configs[grid] = self.options.with_changes(grid_override=grid or None)
+            config = self._configs.keep(grid, self.options.with_changes(grid_override=grid or None))
         return config
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:

@@ -11,7 +11,7 @@ from vyre.ir.nodes import Let
 from vyre.ir.program import Program
 
 # Where invocations wait for one another.
-_MEETING: Final = (n.Barrier, n.Resume, n.AllReduce, n.AllGather, n.ReduceScatter, n.Broadcast)
+_MEETING: Final = (n.Barrier, *n.GRID_POINTS)
 # Where invocations meet, whatever anyone may write can have changed.
 SYNCHRONISING: Final = (*_MEETING, n.AsyncWait)
 

@@ -56,7 +56,6 @@ _KNOWN_BEFORE: Final = frozenset({
     n.Lit, n.Load, n.Atomic, n.BufLen, n.InvocationId, n.WorkgroupId, n.LocalId, n.NumWorkgroups,
     n.SubgroupLocalId, n.SubgroupSize,
 })  # fmt: skip
-_MEETINGS: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
 
 def compile_program(program: Program, *, switching: bool = False, noting: bool = False) -> Code:
@@ -111,7 +110,7 @@ class _Compiler:
             bytes=registers("bytes"),
             lengths=registers("length"),
             ids=tuple((what, axis, at) for (what, axis), at in self.special.items() if isinstance(what, type)),
-            uses_subgroups=self.program.stats().has(*_MEETINGS),
+            uses_subgroups=self.program.stats().has(*n.SUBGROUP_EXCHANGES),
         )
 
     def _fill_template(self) -> None:
