@@ -81,6 +81,8 @@ def _limits(profile: DeviceProfile) -> list[str]:
         "resident data": profile.resident,
         "subgroups": profile.subgroup_ops,
         "64-bit atomics": profile.atomics64,
+        "persistent workgroups": profile.persistent_threads,
+        "timestamps": profile.device_timestamps,
     }
     lacks = ", ".join([name for name, has in can.items() if not has] + missing)
     memory = (
