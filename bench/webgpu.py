@@ -1,4 +1,4 @@
-"""How fast is WebGPU under vyre? Against plain wgpu: hand-written kernels, copies, and a step at a time.
+"""Speed of WebGPU under vyre beside plain wgpu: kernels by hand, copies, and steps one at a time.
 
 Each figure is the least of many short repetitions, the two sides in turn. Run by ``make bench-webgpu``.
 """
@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from vyre.backends.webgpu import WebGpuBackend
-from vyre.driver import ForwardingBackend, Step, Unchanged, routes, telemetry
+from vyre.backends.webgpu.device import WebGpuDevice
+from vyre.driver import Backend, Step, Unchanged, telemetry
 from vyre.ir import parse
 from vyre.ir.program import Program
+from vyre.lower.schedule import LaunchSchedule
 
 HEAD = """
 @group(0) @binding(0) var<storage, read> a: array<{t}>;
@@ -155,7 +157,7 @@ def least(sides: list[Callable[[], object]], repetitions: int) -> list[float]:
 
 
 class ByHand:
-    """A kernel as somebody would write it with wgpu alone, on the same device."""
+    """A kernel written for wgpu alone, on the same device."""
 
     def __init__(self, on: WebGpuBackend, text: str, dtype: str, data: list[Any]) -> None:
         import wgpu
@@ -240,10 +242,10 @@ def fixpoint(on: WebGpuBackend, passes: int) -> None:
     print(f"fixpoint: {result.passes} passes, {asked} questions to the device, {1e3 * seconds:.1f} ms")
 
 
-class HostDriven(ForwardingBackend):
-    """Asks the host after every segment."""
+class HostDriven(WebGpuDevice):
+    """A device that leaves every schedule to the driver's loop, which reads the control word after each segment."""
 
-    def drive_segments(self, *_: Any) -> None:
+    def prepare_schedule(self, schedule: LaunchSchedule) -> None:  # noqa: ARG002
         return None
 
 
@@ -251,11 +253,11 @@ def barriers(on: WebGpuBackend, passes: int) -> None:
     """A loop with two grid barriers in it, driven by the device, and by the host."""
     program, data = parse(LOOP), np.zeros(256, "<u4")
     took: list[str] = []
-    for who in (on, HostDriven(on)):
-        inputs = [np.array([passes], "<u4"), data]
-        routes.dispatch(who, program, inputs)
+    inputs = [np.array([passes], "<u4"), data]
+    for one in (on, Backend(HostDriven())):
+        one.dispatch(program, inputs)
         before = telemetry.snapshot()
-        (seconds,) = least([lambda w=who, i=inputs: routes.dispatch(w, program, i)], 2)
+        (seconds,) = least([lambda w=one: w.dispatch(program, inputs)], 2)
         after = telemetry.snapshot()
         segments = (after.grid_sync_segments - before.grid_sync_segments) // 3
         asked = (after.grid_sync_decisions - before.grid_sync_decisions) // 3

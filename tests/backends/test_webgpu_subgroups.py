@@ -86,11 +86,11 @@ def test_generated_programs_with_native_subgroups(lanes: int) -> None:
 
 def test_native_kernels_have_no_boards_and_only_programs_of_that_size_get_them(lanes: int) -> None:
     gpu = backend().gpu
-    native = launches.kernel_of(parse(BALLOT.format(lanes=lanes)), folded=False, gpu=gpu)
+    native = launches.WebGpuCode(parse(BALLOT.format(lanes=lanes))).kernel(gpu, folded=False)
     assert "subgroupBallot" in native.text
     assert native.shared_bytes == 0
     assert native.workgroup_size[0] % lanes == 0
-    other = launches.kernel_of(parse(BALLOT.format(lanes=2 * lanes)), folded=False, gpu=gpu)
+    other = launches.WebGpuCode(parse(BALLOT.format(lanes=2 * lanes))).kernel(gpu, folded=False)
     assert "subgroupBallot" not in other.text
     for size in (lanes, 2 * lanes):
         assert difference(Case(parse(BALLOT.format(lanes=size)), {}, grid=(1, 1, 1))) is None

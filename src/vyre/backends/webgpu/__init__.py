@@ -1,4 +1,4 @@
-"""The ``webgpu`` backend: any GPU through Vulkan, Metal or D3D12, or software that acts as one."""
+"""The ``webgpu`` backend: any GPU through Vulkan, Metal or D3D12, or a software implementation of one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from vyre.driver.executable import Executable
 
 
 class WebGpuExecutable(Executable):
-    """A program compiled for WebGPU, whose code can be shown."""
+    """A program compiled for WebGPU."""
 
     def wgsl(self) -> str:
-        """The WGSL of the kernels that an unfolded grid runs, one for each launch of the program."""
-        return "\n".join(code.kernel(folded=False).text for _, _, code in self.launched())
+        """Return the WGSL of the program's launches, for grids that fit the device's axes."""
+        device = self.backend.device
+        assert isinstance(device, WebGpuDevice)  # WebGpuBackend has no other
+        return "\n".join(code.kernel(device.gpu, folded=code.is_indirect).text for _, _, code in self.launched())
 
 
 class WebGpuBackend(Backend):

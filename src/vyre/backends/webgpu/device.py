@@ -1,8 +1,8 @@
-"""A GPU as a device: kernels in WGSL, memory and command buffers through WebGPU.
+"""The WebGPU device: kernels in WGSL, memory and command buffers.
 
-Grid barriers, traps and collectives are not native: the driver cuts programs there, and the device itself finds out
-which segment is next. Operations of a subgroup are the device's own where its subgroups are as large as the program's;
-otherwise they go through workgroup memory, and the profile does not claim them.
+Grid barriers, traps and collectives are not native: the driver cuts programs there, and kernels on the device choose
+the next segment. Subgroup operations are native where the device's subgroups have the size that the program asks for;
+otherwise they are emulated through workgroup memory, and the profile does not claim them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Availability, Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
 from vyre.driver.profile import BASIC_TYPES, EVERY_TYPE, DeviceProfile
+from vyre.driver.scratch import Scratch
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs
 from vyre.ir.launch import MAX_GRID_AXIS, Launch
@@ -37,7 +38,7 @@ _MOST_PREPARED: Final = 256
 
 
 class WebGpuMemory:
-    """Memory of a device, and its length in bytes."""
+    """Memory on a device, and its length in bytes."""
 
     __slots__ = ("buffer", "byte_len", "gpu")
 
@@ -60,7 +61,9 @@ class WebGpuDevice(Device):
         self._gpu: Gpu | None = None
         self._profile: DeviceProfile | None = None
         self._opening = Lock()
-        self._launches: MemoryCache[tuple[WebGpuCode, Launch, PreparedLaunch]] = MemoryCache(_MOST_PREPARED)
+        # What schedules and transfers need beside the caller's memory.
+        self.scratch = Scratch(self)
+        self._launches: MemoryCache[tuple[Gpu, WebGpuCode, Launch, PreparedLaunch]] = MemoryCache(_MOST_PREPARED)
 
     @classmethod
     def availability(cls) -> Availability:
@@ -99,11 +102,10 @@ class WebGpuDevice(Device):
         return WebGpuMemory(self.gpu, byte_len)
 
     def free(self, handle: Handle) -> None:
-        with handle.gpu.lock:
-            handle.buffer.destroy()
+        handle.gpu.free(handle.buffer)
 
     def buffer_of(self, handle: WebGpuMemory) -> Any:
-        """The buffer of memory that is on the open device."""
+        """Return the buffer of memory, if that is on the open device."""
         if handle.gpu is not self._gpu:
             raise BadInputs(
                 "the resident buffer was on a device that was lost, and its bytes are gone.",
@@ -112,12 +114,13 @@ class WebGpuDevice(Device):
         return handle.buffer
 
     def write(self, copies: Sequence[Copy], fills: Sequence[Fill]) -> None:
-        patches = [(self.buffer_of(handle), offset, size, value * 0x01010101) for handle, offset, size, value in fills]
+        filling = [(self.buffer_of(handle), offset, size, value * 0x01010101) for handle, offset, size, value in fills]
         ready = [(self.buffer_of(handle), offset, data, handle.byte_len) for handle, offset, data in copies]
         gpu = self.gpu
         with gpu.watched():
-            gpu.fill(patches)
-            gpu.fill([patch for one in ready for patch in gpu.upload(*one)])
+            gpu.fill(filling)
+            for one in ready:
+                gpu.fill(list(gpu.upload(*one)))
 
     def read(self, ranges: Sequence[Range]) -> list[bytearray]:
         read: list[bytearray] = self.read_with(ranges, lambda views: [bytearray(view) for view in views])
@@ -130,26 +133,26 @@ class WebGpuDevice(Device):
             return gpu.read(gpu.device.create_command_encoder(), regions, use)
 
     def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> WebGpuCode:
-        code = WebGpuCode(self.gpu, program)
-        code.pipeline(folded=program.stats().has_indirect_dispatch)
+        code = WebGpuCode(program)
+        code.pipeline(self.gpu, folded=code.is_indirect)
         return code
 
     def launch(self, code: WebGpuCode, memory: Sequence[Handle], launch: Launch, options: RunOptions) -> Timing:
         gpu = self.gpu
-        prepared = self._prepared(code, launch)
-        with gpu.watched(), gpu.borrowing() as take:
-            buffers = [*map(self.buffer_of, memory), *map(take, prepared.captures)]
-            run = Run(gpu, works_of(gpu, prepared, buffers))
-            return run.go([], len, timeout_s=options.time_left()).timing
+        prepared = self._prepared(gpu, code, launch)
+        with gpu.watched(), self.scratch.borrowed(prepared.captures) as captured:
+            run = Run(gpu, works_of(gpu, prepared, [self.buffer_of(handle) for handle in (*memory, *captured)]))
+            return run.go([], len, options).timing
 
-    def _prepared(self, code: WebGpuCode, launch: Launch) -> PreparedLaunch:
-        """A launch by itself, as the driver's loop makes it; looked up by the identity of what it is of."""
-        key = id(code), id(launch)
+    def _prepared(self, gpu: Gpu, code: WebGpuCode, launch: Launch) -> PreparedLaunch:
+        """Return what calls of one launch share, made once."""
+        key = id(gpu), id(code), id(launch)
         found = self._launches.get(key)
         if found is None:
-            found = code, launch, PreparedLaunch(self.gpu, code, launch)
+            # The key names objects by identity, so the entry keeps them alive.
+            found = gpu, code, launch, PreparedLaunch(gpu, code, launch)
             self._launches.put(key, found)
-        return found[2]
+        return found[3]
 
     def prepare_schedule(self, schedule: LaunchSchedule) -> PreparedSchedule | None:
         if is_straight(schedule):
@@ -157,21 +160,21 @@ class WebGpuDevice(Device):
         return DrivenSchedule(self, schedule) if is_driven(schedule) else None
 
     def reads_grid(self, program: Program, config: DispatchConfig) -> bool:
-        # Memory for transfers, and how many passes run, depend on the grid.
+        # The host must know the grid to size the memory of transfers and to count passes.
         stats = program.stats()
         return stats.has_indirect_dispatch and not stats.has_async and config.passes == 1
 
     def explain(self, code: WebGpuCode) -> list[str]:
         facts = self.gpu.facts
         exact = "exact" if self.profile.float_exact else "within the declared ULP budget"
-        kernel = code.kernel(folded=code.program.stats().has_indirect_dispatch)
+        kernel = code.kernel(self.gpu, folded=code.is_indirect)
         return [f"{len(kernel.text):,} characters of WGSL", f"adapter: {facts.name} ({facts.api}), floats {exact}"]
 
     def cache_stats(self) -> CacheStats | None:
         return None if self._gpu is None else self._gpu.cache_stats()
 
     def metrics(self) -> Mapping[str, int]:
-        """Submissions to the device, and how often the host waited for bytes."""
+        """Counts of submissions to the device, and of readbacks that the host waited for."""
         gpu = self._gpu
         return {} if gpu is None else {"submissions": gpu.submissions, "readbacks": gpu.readbacks}
 
@@ -185,6 +188,7 @@ class WebGpuDevice(Device):
     def close(self) -> None:
         self._launches.clear()
         if self._gpu is not None:
+            self.scratch.clear()
             self._gpu.close()
 
     def is_lost(self) -> bool:
@@ -195,12 +199,13 @@ class WebGpuDevice(Device):
             return
         with self._opening:
             self._launches.clear()
+            self.scratch.forget()
             self._gpu = self._opened()
 
 
 @lru_cache(maxsize=32)
 def _accepting(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with what is emulated through workgroup memory."""
+    """The profile with the features that are emulated through workgroup memory."""
     return msgspec.structs.replace(profile, subgroup_ops=True)
 
 

@@ -1,14 +1,19 @@
-"""Who owns the device? One object: its memory, its compiled kernels, and every call that may find it lost.
+"""The open WebGPU device: its memory, its compiled kernels, and every call that may find it lost.
 
-Buffers are whole words, and a little longer than asked; what lies behind the bytes that were asked for means nothing.
+Buffers are whole words, and a little longer than asked; bytes behind the length that was asked for have no meaning.
+
+A caller may stop waiting for a run before it ends: at its deadline, or by KeyboardInterrupt. The device goes on with
+what was submitted, and meanwhile the library blocks, deaf to signals, in every call that submits or destroys. So
+nothing is submitted until that run has ended, and memory that is freed before is destroyed then.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, Final
 
@@ -18,17 +23,23 @@ from vyre.backends.webgpu.adapters import AdapterFacts, facts_of, fixed_lanes
 from vyre.backends.webgpu.tools import FILL, READ_ONLY, STATE_WORDS, tool_groups
 from vyre.driver import telemetry, trace
 from vyre.driver.cache import CacheStats, MemoryCache
-from vyre.driver.outputs import OutputBuffers, require_slots
+from vyre.driver.device import UNLIMITED, RunOptions
 from vyre.emit.wgsl import ENTRY
-from vyre.errors import DeviceLost, DeviceOutOfMemory, DispatchFailed, KernelCompileFailed, Timeout
+from vyre.errors import DeviceLost, DeviceOutOfMemory, DispatchFailed, KernelCompileFailed
 
 _MOST_PIPELINES: Final = 1024
 _MOST_BIND_GROUPS: Final = 4096
 _MOST_BLOCKS: Final = 4096
-# Memory that is kept for the next dispatch, and for the next readback.
-_MOST_POOLED_BYTES: Final = 256 << 20
+# Staging memory that is kept for the next readback.
 _MOST_STAGED_BYTES: Final = 256 << 20
-_LEAST_BUFFER: Final = 256
+_LEAST_STAGED_BYTES: Final = 256
+# Freed memory that may wait for its end before allocating waits for the device.
+_MOST_RETIRED_BYTES: Final = 256 << 20
+# Fills that wait for the next submission.
+_MOST_FILLS: Final = 256
+# The library's waits are waits of threading.Event, which signals interrupt everywhere but on Windows.
+_SIGNALS_INTERRUPT_WAITS: Final = sys.platform != "win32"
+_LONGEST_WAIT_S: Final = 0.1
 FAULT_BYTES: Final = 16
 # Where a binding may begin, on any device.
 _BINDING_STEP: Final = 256
@@ -36,10 +47,12 @@ _WANTED_FEATURES: Final = ("timestamp-query", "subgroup")
 
 # Bytes of a buffer: where they begin, and how many.
 Region = tuple[Any, int, int]
+# A fill: buffer, offset, length, and the word whose bytes it repeats.
+WordFill = tuple[Any, int, int, int]
 
 
 def whole_words(byte_count: int) -> int:
-    """The bytes of the words that so many bytes take; nothing is smaller than one word."""
+    """The bytes of the words that hold ``byte_count`` bytes, at least one word."""
     return max(4, -(-byte_count // 4) * 4)
 
 
@@ -51,6 +64,16 @@ class Pipeline:
     def __init__(self, pipeline: Any, layout: Any) -> None:
         self.pipeline = pipeline
         self.layout = layout
+
+
+class Readback:
+    """Staging memory that is being mapped: the library's promise, and the helper thread's wait for it, if any."""
+
+    __slots__ = ("promise", "waiting")
+
+    def __init__(self, promise: Any) -> None:
+        self.promise = promise
+        self.waiting: Future[Any] | None = None
 
 
 class Timer:
@@ -65,7 +88,7 @@ class Timer:
 
     @classmethod
     def of(cls, gpu: Gpu, wgpu: Any) -> Timer | None:
-        """The timer of a device; None if the library does not tell how long a tick is."""
+        """The timer of a device; None if the library does not report the length of a tick."""
         from wgpu.backends.wgpu_native import lib
 
         if not hasattr(lib, "wgpuQueueGetTimestampPeriod"):
@@ -80,7 +103,7 @@ class Timer:
         }
 
     def resolve(self, encoder: Any, count: int) -> Region:
-        """Makes the times of so many passes readable; gives where."""
+        """Resolve the times of ``count`` passes into memory, and return the region."""
         encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
         return self._resolved, 0, 16 * count
 
@@ -90,7 +113,7 @@ class Timer:
 
 
 class Gpu:
-    """A device under one lock. Whatever fails in it is raised as one of vyre's errors."""
+    """A device under one lock. Every failure in it is raised as one of vyre's errors."""
 
     def __init__(self, adapter: Any) -> None:
         import wgpu
@@ -116,25 +139,30 @@ class Gpu:
         self._blocks: MemoryCache[Any] = MemoryCache(_MOST_BLOCKS)
         self._tools: dict[str, Pipeline] = {}
         self._layouts: dict[tuple[bool, ...], tuple[Any, Any]] = {}
-        self._pool: dict[int, list[Any]] = {}
-        self._pooled = 0
         self._staging: list[Any] = []
         self._waiter: ThreadPoolExecutor | None = None
-        # The lanes of every subgroup, if they are always as many.
+        # Fills that are to run before the next submission.
+        self._fills: list[WordFill] = []
+        # The readback of a run that has not ended although its caller stopped waiting.
+        self._unfinished: Readback | None = None
+        # Memory that was freed while that run may still use it.
+        self._retired: list[Any] = []
+        # The lanes of every subgroup, if all subgroups have the same number.
         self.fixed_lanes = fixed_lanes(adapter) if "subgroup" in features else None
-        # Who opens the device finds out whether it ends loops by itself, and the lanes of subgroups to be trusted.
+        # Set by probes, after the device is open: whether it ends loops by itself, and the lanes of subgroups that give
+        # the right results.
         self.ends_loops = False
         self.native_lanes: int | None = None
-        # Where kernels tell what went wrong: whether a loop was ended, and a grid that cannot be launched.
+        # Faults that kernels report: whether a loop was ended, and a grid that cannot be launched.
         self.faults = self.new_memory(FAULT_BYTES)
-        # How far the run is that the device drives by itself; there is one at a time.
+        # The state of the run that the device drives by itself; there is one at a time.
         self.state = self.new_memory(4 * STATE_WORDS)
         self.submissions = 0
         self.readbacks = 0
 
     @contextmanager
     def watched(self, requested: int = 0) -> Iterator[None]:
-        """Holds the lock; what the library raises inside becomes an error of vyre's."""
+        """Hold the lock, and raise the library's errors as vyre's."""
         with self.lock:
             if self.lost_reason is not None:
                 raise DeviceLost("webgpu", self.lost_reason)
@@ -142,7 +170,7 @@ class Gpu:
                 yield
             except (self._wgpu.GPUError, RuntimeError) as error:
                 message = str(error)
-                # The library calls it by this name, or tells of it with the fault of whatever needed the memory.
+                # The library has a class for this, but also reports it with the failure of the call that needed memory.
                 if isinstance(error, self._wgpu.GPUOutOfMemoryError) or "Not enough memory" in message:
                     raise DeviceOutOfMemory(requested) from error
                 if "device is lost" in message.lower() or "PollThread" in message:
@@ -150,24 +178,36 @@ class Gpu:
                     raise DeviceLost("webgpu", self.lost_reason) from error
                 raise DispatchFailed(
                     f"the device refused a call: {_last_line(message)}.",
-                    "report it with the program; until it is mended, run the program on another backend.",
+                    "report it with the program; until it is fixed, run the program on another backend.",
                     code="device-refused",
                 ) from error
 
     def new_memory(self, byte_count: int) -> Any:
-        """Memory on the device for that many bytes."""
+        """Return new memory on the device."""
         size = -(-max(byte_count, 16) // 16) * 16
         if size > self.buffer_bytes:
             raise DeviceOutOfMemory(byte_count, self.buffer_bytes)
         with self.watched(byte_count):
+            if sum(buffer.size for buffer in self._retired) > _MOST_RETIRED_BYTES:
+                self._catch_up(UNLIMITED)
             return self.device.create_buffer(size=size, usage=self._memory_usage)
 
+    def free(self, buffer: Any) -> None:
+        """Destroy memory, or, if a run that may use it has not ended, have it destroyed when that has."""
+        with self.lock:
+            if self._fills:
+                self._fills = [fill for fill in self._fills if fill[0] is not buffer]
+            if self._unfinished is None:
+                buffer.destroy()
+            else:
+                self._retired.append(buffer)
+
     def block(self, words: Sequence[int]) -> Any:
-        """A parameter block; equal ones are one."""
+        """Return a parameter block, the same one for equal words."""
         return self._blocks.get_or_make(tuple(words), lambda: self.new_block(words))
 
     def new_block(self, words: Sequence[int]) -> Any:
-        """A parameter block that kernels may write to."""
+        """Return a parameter block of its own, which kernels may write to."""
         data = np.zeros(-(-len(words) // 4) * 4, "<u4")
         data[: len(words)] = words
         with self.watched():
@@ -175,54 +215,20 @@ class Gpu:
             self.queue.write_buffer(block, 0, data)
         return block
 
-    def take(self, byte_count: int) -> Any:
-        """Memory from the pool, which may hold anything."""
-        size = _pool_size(byte_count)
-        with self.lock:
-            kept = self._pool.get(size)
-            if kept:
-                self._pooled -= size
-                return kept.pop()
-        return self.new_memory(min(size, self.buffer_bytes) if byte_count <= self.buffer_bytes else byte_count)
-
-    def give_back(self, buffers: Sequence[Any]) -> None:
-        with self.lock:
-            for buffer in buffers:
-                if self.lost_reason is None and self._pooled + buffer.size <= _MOST_POOLED_BYTES:
-                    self._pool.setdefault(buffer.size, []).append(buffer)
-                    self._pooled += buffer.size
-                else:
-                    buffer.destroy()
-
-    @contextmanager
-    def borrowing(self) -> Iterator[Callable[[int], Any]]:
-        """Gives memory for the time of a block; it is not used again where the device may still be working on it."""
-        held: list[Any] = []
-
-        def take(byte_count: int) -> Any:
-            held.append(self.take(byte_count))
-            return held[-1]
-
-        try:
-            yield take
-        except (DeviceLost, Timeout):
-            raise
-        except BaseException:
-            self.give_back(held)
-            raise
-        self.give_back(held)
-
     def write(self, buffer: Any, offset: int, data: memoryview) -> None:
-        """Queues whole words of data to be written at a whole word; a last word that is not whole is filled up."""
+        """Write whole words at a whole word, before the next submission; a last partial word is padded with zeros."""
         whole = len(data) // 4 * 4
         with self.watched(len(data)):
+            if any(fill[0] is buffer for fill in self._fills):
+                # Written bytes would come before the fills, which were asked for first.
+                self.submit_fills()
             if whole:
                 self.queue.write_buffer(buffer, offset, data[:whole])
             if whole != len(data):
                 self.queue.write_buffer(buffer, offset + whole, bytes(data[whole:]).ljust(4, b"\0"))
 
     def pipeline(self, text: str, read_only: tuple[bool, ...], name: str) -> Pipeline:
-        """The compiled kernel of a text, whose storage buffers are read-only or not; compiled once."""
+        """Return the compiled kernel of a text, compiled once; ``read_only`` says which storage buffers are."""
         found = self._pipelines.get(text)
         if found is not None:
             telemetry.count(compile_hits=1)
@@ -234,7 +240,7 @@ class Gpu:
         return found
 
     def compiled(self, text: str, read_only: tuple[bool, ...], name: str) -> Pipeline:
-        """A kernel compiled now, which nobody keeps."""
+        """Compile a kernel, without the cache."""
         with self.watched():
             layout, pipeline_layout = self._layout(read_only)
             try:
@@ -248,7 +254,7 @@ class Gpu:
         return Pipeline(made, layout)
 
     def _layout(self, read_only: tuple[bool, ...]) -> tuple[Any, Any]:
-        """The one form that bindings have: the parameter block, then the storage buffers."""
+        """Return the binding layout of all kernels: the parameter block, then the storage buffers."""
         found = self._layouts.get(read_only)
         if found is None:
             kinds = ["uniform", *("read-only-storage" if only else "storage" for only in read_only)]
@@ -262,7 +268,7 @@ class Gpu:
         return found
 
     def bind_group(self, pipeline: Pipeline, block: Any, regions: Sequence[Region]) -> Any:
-        """The bindings of a launch; the same ones again are found, not made."""
+        """Return the bindings of a launch, made once for the same buffers."""
         key = id(pipeline), id(block), tuple([(id(buffer), offset, size) for buffer, offset, size in regions])
         found = self._bind_groups.get(key)
         if found is None:
@@ -278,7 +284,7 @@ class Gpu:
         return found[0]
 
     def windows(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Bytes of a buffer in pieces that can be bound: where to bind, and the piece from there on."""
+        """Yield a range of bytes in pieces that can be bound: where to bind, and the range from there on."""
         most = self.binding_bytes // _BINDING_STEP * _BINDING_STEP
         while start < stop:
             first = start // most * most
@@ -287,14 +293,14 @@ class Gpu:
             start = end
 
     def tool(self, text: str) -> Pipeline:
-        """One of the backend's own kernels."""
+        """Return one of the backend's own kernels."""
         found = self._tools.get(text)
         if found is None:
             found = self._tools[text] = self.compiled(text, READ_ONLY[text], "tool")
         return found
 
     def fill_launches(self, buffer: Any, offset: int, length: int, pattern: int) -> Iterator[tuple[Any, Any, int]]:
-        """Launches that set bytes to the bytes of a word: pipeline, bindings and workgroups."""
+        """Yield the launches of a fill: pipeline, bindings and workgroups."""
         pipeline = self.tool(FILL)
         for bound, start, stop in self.windows(offset, offset + length):
             first, last = start // 4, (stop - 1) // 4
@@ -304,13 +310,20 @@ class Gpu:
             group = self.bind_group(pipeline, block, [(buffer, bound, whole_words(stop))])
             yield pipeline.pipeline, group, tool_groups(last - first + 1)
 
-    def fill(self, patches: Sequence[tuple[Any, int, int, int]]) -> None:
-        """Queues fills of bytes (buffer, offset, length) with the bytes of a word."""
-        patches = [patch for patch in patches if patch[2]]
-        if not patches:
-            return
+    def fill(self, fills: Sequence[WordFill]) -> None:
+        """Have memory filled before the next submission."""
+        self._fills += [fill for fill in fills if fill[2]]
+        if len(self._fills) > _MOST_FILLS:
+            self.submit_fills()
+
+    def submit_fills(self) -> None:
+        """Submit the fills that wait."""
+        self.submit(self.device.create_command_encoder())
+
+    def _filling(self) -> Any:
+        """Return the commands of the fills that wait."""
         encoder = self.device.create_command_encoder()
-        for buffer, offset, length, pattern in patches:
+        for buffer, offset, length, pattern in self._fills:
             if pattern == 0 and offset % 4 == 0 and length % 4 == 0:
                 encoder.clear_buffer(buffer, offset, length)
                 continue
@@ -320,12 +333,12 @@ class Gpu:
                 compute.set_bind_group(0, group)
                 compute.dispatch_workgroups(groups)
                 compute.end()
-        self.submit(encoder)
+        return encoder.finish()
 
-    def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> Iterator[tuple[Any, int, int, int]]:
-        """Queues the whole words of data that begin anywhere; gives the bytes around them as fills.
+    def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> Iterator[WordFill]:
+        """Write the whole words of data at any offset, and yield the bytes before and after them as fills.
 
-        Behind ``end`` nothing of the buffer means anything, so a word that reaches over it is written whole.
+        Bytes of the buffer behind ``end`` have no meaning, so a word that reaches over it is written whole.
         """
         head = min(-offset % 4, len(data))
         whole = (len(data) - head) // 4 * 4
@@ -339,43 +352,58 @@ class Gpu:
                 word = int.from_bytes(bytes(data[start:stop]), "little") << 8 * at
                 yield buffer, offset + start, stop - start, word
 
-    def read_into(self, encoder: Any, regions: Sequence[Region], into: OutputBuffers | None) -> Any:
-        """Reads regions into the caller's slots, or into new memory."""
-        require_slots(into)
-        if into is not None:
-            return self.read(encoder, regions, into.store)
-        return self.read(encoder, regions, lambda views: [memoryview(bytearray(view)) for view in views])
-
-    def submit(self, encoder: Any) -> None:
-        self.queue.submit([encoder.finish()])
+    def submit(self, encoder: Any, options: RunOptions = UNLIMITED) -> None:
+        """Submit the fills that wait, then the encoder's commands."""
+        self._catch_up(options)
+        commands = [encoder.finish()]
+        if self._fills:
+            commands.insert(0, self._filling())
+            self._fills = []
+        self.queue.submit(commands)
         self.submissions += 1
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Waits until the device has done everything that was submitted."""
+    def wait(self) -> None:
+        """Wait until the device has ended everything that was submitted."""
         with self.watched():
-            self.read(self.device.create_command_encoder(), [(self.faults, 0, 4)], len, timeout_s)
+            self.read(self.device.create_command_encoder(), [(self.faults, 0, 4)], len)
 
-    def _await(self, promise: Any, timeout_s: float | None) -> None:
-        if timeout_s is None:
-            promise.sync_wait()
+    def _catch_up(self, options: RunOptions) -> None:
+        """Wait for the run that has not ended, if there is one, and destroy what was freed before its end."""
+        if self._unfinished is None:
             return
-        if self._waiter is None:
-            self._waiter = ThreadPoolExecutor(4, thread_name_prefix="vyre-webgpu-wait")
-        try:
-            self._waiter.submit(promise.sync_wait).result(timeout_s)
-        except FutureTimeout:
-            raise Timeout(timeout_s) from None
+        # Its failure concerned its own caller; a lost device fails again in the next call.
+        with suppress(RuntimeError, self._wgpu.GPUError):
+            self._await(self._unfinished, options)
+        self._unfinished = None
+        while self._retired:
+            self._retired.pop().destroy()
+
+    def _await(self, readback: Readback, options: RunOptions) -> None:
+        """Wait for a readback until the deadline; signals are handled meanwhile."""
+        if options.deadline is None and readback.waiting is None and _SIGNALS_INTERRUPT_WAITS:
+            readback.promise.sync_wait()
+            return
+        if readback.waiting is None:
+            if self._waiter is None:
+                self._waiter = ThreadPoolExecutor(1, thread_name_prefix="vyre-webgpu-wait")
+            readback.waiting = self._waiter.submit(readback.promise.sync_wait)
+        while not readback.waiting.done():
+            left = options.time_left()
+            with suppress(FutureTimeout):
+                readback.waiting.result(_LONGEST_WAIT_S if left is None else min(left, _LONGEST_WAIT_S))
+        readback.waiting.result()
 
     def read(
         self,
         encoder: Any,
         ranges: Sequence[Region],
         use: Callable[[list[memoryview]], Any],
-        timeout_s: float | None = None,
+        options: RunOptions = UNLIMITED,
     ) -> Any:
-        """Submits the encoder, and behind it the reading of ranges (buffer, offset, length) in one synchronisation.
+        """Submit the encoder's commands, then read ranges (buffer, offset, length) in one synchronisation.
 
-        ``use`` is given views of the bytes, which hold only while it runs; what it gives is the answer.
+        Return what ``use`` makes of views of the bytes, which are valid only while it runs. Without ranges and a
+        deadline, do not wait.
         """
         spans: list[tuple[int, int, int]] = []
         copies: list[tuple[Any, int, int, int]] = []
@@ -386,26 +414,35 @@ class Gpu:
             if length:
                 copies.append((buffer, start, end, size))
                 end += -(-size // 8) * 8
-        if not copies and timeout_s is None:
+        if not copies and options.deadline is None:
             self.submit(encoder)
             return use([memoryview(b"")] * len(spans))
         if not copies:
-            # Something has to be read, to know when everything before it has ended.
+            # A read tells when everything before it has ended.
             copies.append((self.faults, 0, 0, FAULT_BYTES))
             end = FAULT_BYTES
         staging = self._take_staging(end)
         for buffer, start, place, size in copies:
             encoder.copy_buffer_to_buffer(buffer, start, staging, place, size)
-        self.submit(encoder)
+        self.submit(encoder, options)
         self.readbacks += 1
         with trace.span("wait", "webgpu"):
-            self._await(staging.map_async("READ_NOSYNC", 0, end), timeout_s)
+            self._mapped(staging, end, options)
         view = staging.read_mapped(0, end, copy=False)
         try:
             return use([view[at + skip : at + skip + length] for at, skip, length in spans])
         finally:
             staging.unmap()
             self._keep_staging(staging)
+
+    def _mapped(self, staging: Any, end: int, options: RunOptions) -> None:
+        """Wait until staging memory is mapped, which is when everything before it has ended."""
+        readback = Readback(staging.map_async("READ_NOSYNC", 0, end))
+        try:
+            self._await(readback, options)
+        except BaseException:
+            self._unfinished = readback
+            raise
 
     def _take_staging(self, size: int) -> Any:
         fitting = [buffer for buffer in self._staging if buffer.size >= size]
@@ -414,7 +451,7 @@ class Gpu:
             self._staging.remove(chosen)
             return chosen
         with self.watched(size):
-            return self.device.create_buffer(size=_pool_size(size), usage=self._staging_usage)
+            return self.device.create_buffer(size=_staging_size(size), usage=self._staging_usage)
 
     def _keep_staging(self, buffer: Any) -> None:
         self._staging.append(buffer)
@@ -422,13 +459,20 @@ class Gpu:
             self._staging.pop(0).destroy()
 
     def close(self) -> None:
+        """Wait for the run that has not ended, if there is one, and destroy the device."""
         with self.lock:
+            if self.lost_reason is None:
+                self._catch_up(UNLIMITED)
             self.lost_reason = self.lost_reason or "the backend was shut down"
             self._bind_groups.clear()
             self._pipelines.clear()
-            self._pool.clear()
+            self._blocks.clear()
             self._staging.clear()
+            self._fills.clear()
+            self._retired.clear()
             self.device.destroy()
+            if self._waiter is not None:
+                self._waiter.shutdown(wait=False)
 
     def binding_stats(self) -> CacheStats:
         return self._bind_groups.stats()
@@ -437,10 +481,10 @@ class Gpu:
         return self._pipelines.stats()
 
 
-def _pool_size(byte_count: int) -> int:
-    """Sizes of memory that is used again: powers of two, and above a mebibyte whole mebibytes."""
+def _staging_size(byte_count: int) -> int:
+    """Sizes of staging memory: powers of two, and above a mebibyte whole mebibytes."""
     if byte_count <= 1 << 20:
-        return max(_LEAST_BUFFER, 1 << (byte_count - 1).bit_length())
+        return max(_LEAST_STAGED_BYTES, 1 << (byte_count - 1).bit_length())
     return -(-byte_count // (1 << 20)) << 20
 
 
@@ -451,6 +495,6 @@ def _last_line(message: str) -> str:
 
 
 def _compiler_message(message: str) -> str:
-    """What the compiler said, with the line and its place, without the library's own heading."""
+    """The compiler's message with its line and column, without the library's heading."""
     _, _, said = message.partition("In wgpu")
     return "\n".join(said.splitlines()[1:]).strip() or message.strip()

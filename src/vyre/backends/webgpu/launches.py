@@ -1,4 +1,4 @@
-"""Launches of compiled kernels: everything that does not depend on data is decided once, so that a call is short."""
+"""Launches of compiled kernels: all that does not depend on data is decided once, so that a call is short."""
 
 from __future__ import annotations
 
@@ -16,52 +16,64 @@ from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.schedule import host_buffers
 
-# Far beyond what a driver compiles in reasonable time.
+# Far more than a driver compiles in reasonable time.
 _MOST_TEXT: Final = 8 << 20
 _MOST_GROUPS: Final = (1 << 32) - 1
 # Along an axis, so that the product of two is still a word.
 _MOST_FOLDED: Final = (1 << 16) - 1
 INDIRECT_BYTES: Final = 12
-# The grid of a launch that takes its own from memory.
+# The grid of a launch whose grid is in memory.
 EMPTY_GRID: Final = (0, 0, 0)
 
 
 class WebGpuCode:
-    """The code of a program: a variant for grids that fit the device's axes, and one for folded grids."""
+    """The code of a program: a variant for grids that fit the device's axes, and one for folded grids.
 
-    def __init__(self, gpu: Gpu, program: Program) -> None:
+    A program whose grid is in memory has the second only. Code is made for one device, and again for the next after
+    that was lost.
+    """
+
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.gpu = gpu
+        self.is_indirect = program.stats().has_indirect_dispatch
+        self._gpu: Gpu | None = None
         self._kernels: dict[bool, WgslKernel] = {}
         self._pipelines: dict[bool, Pipeline] = {}
 
-    def kernel(self, *, folded: bool) -> WgslKernel:
-        """The text of a variant."""
+    def kernel(self, gpu: Gpu, *, folded: bool) -> WgslKernel:
+        """Return the text of a variant."""
+        self._require_device(gpu)
         found = self._kernels.get(folded)
         if found is None:
-            gpu = self.gpu
             native = gpu.native_lanes == self.program.subgroup_size
             found = emit_wgsl(self.program, folded=folded, watches_loops=gpu.ends_loops, native_subgroups=native)
-            self._kernels[folded] = found
             _require_small(gpu, self.program, found)
+            self._kernels[folded] = found
         return found
 
-    def pipeline(self, *, folded: bool) -> Pipeline:
-        """The compiled kernel of a variant."""
+    def pipeline(self, gpu: Gpu, *, folded: bool) -> Pipeline:
+        """Return the compiled kernel of a variant."""
+        self._require_device(gpu)
         found = self._pipelines.get(folded)
         if found is None:
-            kernel = self.kernel(folded=folded)
+            kernel = self.kernel(gpu, folded=folded)
             read_only = [decl.role is Role.INPUT for decl in host_buffers(self.program)]
             read_only += [False] * (len({capture.buffer for capture in kernel.captures}) + kernel.has_faults)
-            found = self._pipelines[folded] = self.gpu.pipeline(kernel.text, tuple(read_only), self.program.name)
+            found = self._pipelines[folded] = gpu.pipeline(kernel.text, tuple(read_only), self.program.name)
         return found
+
+    def _require_device(self, gpu: Gpu) -> None:
+        if self._gpu is not gpu:
+            self._kernels.clear()
+            self._pipelines.clear()
+            self._gpu = gpu
 
 
 class PreparedLaunch:
     """A kernel over a grid: its parameter block, its workgroups on the device, and the sizes of its bindings.
 
-    A launch whose grid is in memory (``launch.grid`` is then empty) has ``arguments``, where the device puts it, and
-    ``grid_at``: the place of the buffer that has it, and the word it begins at.
+    A launch whose grid is in memory (``launch.grid`` is then empty) has ``arguments``, memory for the device's own
+    copy of it, and ``grid_at``: the place of the buffer that holds it, and its first word there.
     """
 
     __slots__ = (
@@ -84,8 +96,8 @@ class PreparedLaunch:
         self.invocations = launch.invocations
         self.workgroup_size = launch.workgroup_size
         self.groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
-        folded = grid is not None or self.groups != launch.grid
-        kernel = code.kernel(folded=folded)
+        folded = code.is_indirect or self.groups != launch.grid
+        kernel = code.kernel(gpu, folded=folded)
         self.has_faults = kernel.has_faults
         words = {capture.buffer: capture.words(launch) for capture in kernel.captures}
         self.captures = [4 * count for count in words.values()]
@@ -99,19 +111,19 @@ class PreparedLaunch:
         lengths = [counts[name] for name in kernel.sized]
         block = [*launch.grid, math.prod(launch.grid), 0, *lengths]
         self.block = gpu.block(block) if grid is None else gpu.new_block(block)
-        self.pipeline: Pipeline = code.pipeline(folded=folded)
+        self.pipeline: Pipeline = code.pipeline(gpu, folded=folded)
         places = {decl.name: place for place, decl in enumerate(decls)}
         self.grid_at = (0, 0) if grid is None else (places[grid.count_buffer], grid.count_offset // 4)
         self.arguments = None if grid is None else gpu.new_memory(INDIRECT_BYTES)
 
     def bind_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
-        """The bindings of the program's buffers, in binding order, and of what transfers captured."""
+        """Return the bindings of the program's buffers, in binding order, and of the captures of transfers."""
         bound = [*buffers, gpu.faults] if self.has_faults else buffers
         regions = [(buffer, 0, size) for buffer, size in zip(bound, self.sizes, strict=True)]
         return gpu.bind_group(self.pipeline, self.block, regions)
 
     def fold_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
-        """The bindings of the tool that finds out the grid."""
+        """Return the bindings of the tool that reads the grid."""
         place, first = self.grid_at
         along = [min((1 << 32) // size, _MOST_GROUPS) for size in self.workgroup_size]
         block = gpu.block([first, min(_most_groups(gpu), _MOST_FOLDED), *along])
@@ -125,7 +137,7 @@ def _most_groups(gpu: Gpu) -> int:
 
 
 def _groups(grid: tuple[int, int, int], size: tuple[int, int, int], most: int) -> tuple[int, int, int]:
-    """The workgroups to launch along each axis: the grid itself, or its workgroups folded over the axes."""
+    """Return the workgroups to launch along each axis: the grid itself, or its workgroups folded over the axes."""
     for count, along in zip(grid, size, strict=True):
         if count * along > 1 << 32:
             raise BadInputs(
@@ -146,7 +158,7 @@ def _groups(grid: tuple[int, int, int], size: tuple[int, int, int], most: int) -
 
 
 def _require_small(gpu: Gpu, program: Program, kernel: WgslKernel) -> None:
-    """Refuse a kernel that is too large for the device, whatever it is launched on."""
+    """Raise UnsupportedFeature for a kernel that is too large for the device with any data."""
     most_shared = gpu.limits["max-compute-workgroup-storage-size"]
     if kernel.shared_bytes > most_shared:
         raise UnsupportedFeature(
@@ -171,7 +183,7 @@ def _require_small(gpu: Gpu, program: Program, kernel: WgslKernel) -> None:
 
 
 def _require_fitting(gpu: Gpu, names: Sequence[str], sizes: Sequence[int]) -> None:
-    """Refuse a launch on a buffer that is too large to be bound."""
+    """Raise UnsupportedFeature for a launch on a buffer that is too large to be bound."""
     for name, size in zip(names, sizes, strict=False):
         if size > gpu.binding_bytes:
             raise UnsupportedFeature(

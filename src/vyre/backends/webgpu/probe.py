@@ -164,7 +164,7 @@ def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], gro
     sizes = [4 * count for count in counts]
     with gpu.watched():
         pipeline = gpu.compiled(kernel.text, (*[True] * len(inputs), False), program.name)
-        buffers = [gpu.take(size) for size in sizes]
+        buffers = list(map(gpu.new_memory, sizes))
         for buffer, data in zip(buffers, inputs, strict=False):
             gpu.write(buffer, 0, data.data.cast("B"))
         encoder = gpu.device.create_command_encoder()
@@ -180,5 +180,6 @@ def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], gro
             return np.frombuffer(views[0], "<u4").copy()
 
         found: Array = gpu.read(encoder, [(buffers[-1], 0, sizes[-1])], copied)
-        gpu.give_back(buffers)
+        for buffer in buffers:
+            gpu.free(buffer)
     return found

@@ -1,12 +1,13 @@
-"""Runs of launches one after another, in as few submissions as they fit into, without the host between them.
+"""Runs: dispatches in order, in as few submissions as possible, without the host in between.
 
-A repeated run that may stop early is encoded in batches of passes. After each pass a kernel on the device compares, and
-when the run is over it makes the launches that are still to come empty, so the host asks once for each batch.
+A repeated run with a convergence test is encoded in batches of passes. After each pass a kernel on the device compares,
+and when the test passes it makes the remaining launches empty, so the host reads once for each batch. One submission
+is under way at a time, so a caller who stops waiting leaves little work behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
@@ -18,22 +19,23 @@ from msgspec.structs import replace
 from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Region, whole_words
 from vyre.backends.webgpu.launches import INDIRECT_BYTES, PreparedLaunch
 from vyre.backends.webgpu.tools import COMPARE, CONTROL, FOLD, NONZERO, STATE_WORDS, tail_mask, tool_groups
+from vyre.driver.device import RunOptions, Use
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs, DispatchFailed
 
-# Launches in one submission: more make the queue long before anything runs, fewer cost submissions.
+# Launches in one submission: with more the device starts late, with fewer submissions cost more.
 MOST_LAUNCHES: Final = 4096
 FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 128
-# Answers so short are read with every batch of passes, so that the last one needs no second question.
+# Reads up to this length are made with every batch of passes, so that the last one needs no second readback.
 _SHORT_READ: Final = 1 << 20
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):
     """One dispatch on the device: a pipeline, its bindings and its workgroups.
 
-    With ``arguments``, a buffer and an offset, the workgroups are what is there when it runs. One that is ``always`` to
-    run does so even after the last pass.
+    With ``arguments``, a buffer and an offset, the workgroups are read from there when it runs. A dispatch that runs
+    ``always`` also does after the last pass.
     """
 
     pipeline: Any
@@ -45,14 +47,17 @@ class Work(msgspec.Struct, frozen=True, eq=False):
 
 
 class Watch(msgspec.Struct, frozen=True, eq=False):
-    """What says whether a pass was the last: buffers and their bytes, unchanged by it or (``for_zero``) all zero."""
+    """A convergence test: the bytes of buffers are unchanged by a pass or, ``for_zero``, all zero after it.
 
-    buffers: tuple[tuple[Any, int], ...]
+    ``buffers`` are buffers, their bytes and, for the first kind, memory for a copy of them.
+    """
+
+    buffers: tuple[tuple[Any, int, Any], ...]
     for_zero: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """What a run gave: what ``use`` made of the bytes that were read, its passes and its time."""
+    """The result of a run: what ``use`` made of the bytes read, the passes and the times."""
 
     read: Any
     passes: Passes
@@ -60,14 +65,14 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
 
 
 class Passes(msgspec.Struct, frozen=True):
-    """How many passes ran; ``converged`` is None where no test ended them."""
+    """The number of passes that ran; ``converged`` is None without a convergence test."""
 
     passes: int
     converged: bool | None
 
 
 def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any]) -> list[Work]:
-    """The dispatches of a launch."""
+    """Return the dispatches of a launch."""
     works: list[Work] = []
     arguments = None
     if launch.arguments is not None:
@@ -81,160 +86,142 @@ def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any]) -> list[W
 
 
 def clear_works(gpu: Gpu, buffer: Any, byte_len: int) -> list[Work]:
-    """The dispatches that set the first bytes of a buffer to zero."""
+    """Return the dispatches that set the first bytes of a buffer to zero."""
     return [
         Work(pipeline, group, (groups, 1, 1)) for pipeline, group, groups in gpu.fill_launches(buffer, 0, byte_len, 0)
     ]
 
 
 class Run:
-    """Launches that are ready: ``first`` once, then ``repeat`` up to ``times`` times or until ``watch`` says so."""
+    """Dispatches that are ready: ``first`` once, then ``repeat`` up to ``times`` times, or until ``watch`` is met."""
 
     def __init__(
         self, gpu: Gpu, first: Sequence[Work], repeat: Sequence[Work] = (), times: int = 0, watch: Watch | None = None
     ) -> None:
         self.gpu = gpu
-        self.first = first
-        self.repeat = repeat
-        self.times = times
-        self.watch = watch
+        self._first = first
+        self._times = times
+        self._has_faults = any(work.has_faults for work in (*first, *repeat))
+        self._batches = None if watch is None else Batches(gpu, repeat, times, watch)
+        self._pieces = _pieces(first, repeat, times) if watch is None else []
 
     def go(
         self,
         reads: Sequence[Region],
-        use: Callable[[list[memoryview]], Any],
+        use: Use,
+        options: RunOptions,
         *,
         clears: Sequence[tuple[Any, int]] = (),
-        timeout_s: float | None = None,
     ) -> Answer:
-        """Clears buffers, runs everything, and reads; holds the device's lock."""
+        """Clear buffers, run everything, and read; hold the device's lock."""
         start = perf_counter_ns()
-        clock = Clock(self.gpu, (*self.first, *self.repeat), drives=self.watch is not None)
+        clock = Clock(self.gpu, has_faults=self._has_faults, drives=self._batches is not None, options=options)
         with self.gpu.watched():
             encoder = self.gpu.device.create_command_encoder()
             clock.clear(encoder)
             for buffer, size in clears:
                 encoder.clear_buffer(buffer, 0, whole_words(size))
-            if self.watch is None:
-                answer = self._straight(encoder, clock, reads, use, timeout_s)
-                passes = Passes(self.times, None)
+            if self._batches is None:
+                answer = self._straight(encoder, clock, reads, use)
+                passes = Passes(self._times, None)
             else:
-                answer, passes = self._until(encoder, clock, self.watch, reads, use, timeout_s)
+                if self._first:
+                    encode(clock.begin(encoder), self._first)
+                answer, passes = self._batches.run(encoder, clock, reads, use)
         wall = perf_counter_ns() - start
         timing = Timing(wall, clock.device_ns, wall - clock.waited_ns, clock.waited_ns)
         return Answer(answer, passes, timing)
 
-    def _straight(
-        self,
-        encoder: Any,
-        clock: Clock,
-        reads: Sequence[Region],
-        use: Callable[[list[memoryview]], Any],
-        timeout_s: float | None,
-    ) -> Any:
-        pieces = self._pieces()
-        for works in pieces[:-1]:
+    def _straight(self, encoder: Any, clock: Clock, reads: Sequence[Region], use: Use) -> Any:
+        for works in self._pieces[:-1]:
             encode(clock.begin(encoder), works)
-            clock.read(encoder, [], _nothing, timeout_s)
+            clock.read(encoder, [(self.gpu.state, 0, 4)], len)
             encoder = self.gpu.device.create_command_encoder()
-        encode(clock.begin(encoder), pieces[-1])
-        return clock.read(encoder, reads, use, timeout_s)
+        encode(clock.begin(encoder), self._pieces[-1])
+        return clock.read(encoder, reads, use)
 
-    def _pieces(self) -> list[Sequence[Work]]:
-        """All dispatches in pieces that one submission takes; equal pieces are one object."""
-        whole = len(self.first) + self.times * len(self.repeat)
-        if whole <= MOST_LAUNCHES:
-            return [[*self.first, *list(self.repeat) * self.times]]
-        at_once = max(1, MOST_LAUNCHES // max(1, len(self.repeat)))
-        full, rest = divmod(self.times, at_once)
-        return [self.first, *[list(self.repeat) * at_once] * full, list(self.repeat) * rest]
 
-    def _until(
-        self,
-        encoder: Any,
-        clock: Clock,
-        watch: Watch,
-        reads: Sequence[Region],
-        use: Callable[[list[memoryview]], Any],
-        timeout_s: float | None,
-    ) -> tuple[Any, Passes]:
-        gpu = self.gpu
-        with gpu.borrowing() as take:
-            if self.first:
-                encode(clock.begin(encoder), self.first)
-            works = [*self.repeat, *self._watching(encoder, watch, take)]
-            gated = dict.fromkeys(work.groups for work in works if not work.always and work.arguments is None)
-            launches = take(INDIRECT_BYTES * max(1, len(gated)))
-            if gated:
-                gpu.queue.write_buffer(launches, 0, np.array(list(gated), "<u4"))
-            slots = {groups: (launches, INDIRECT_BYTES * at) for at, groups in enumerate(gated)}
-            works = [
-                work if work.always or work.arguments else replace(work, arguments=slots[work.groups]) for work in works
-            ]
-            works.append(self._control(launches, len(gated)))
-            return self._batches(encoder, clock, works, reads, use, timeout_s)
+def _pieces(first: Sequence[Work], repeat: Sequence[Work], times: int) -> list[Sequence[Work]]:
+    """Return all dispatches in pieces that one submission takes; equal pieces are one object."""
+    whole = len(first) + times * len(repeat)
+    if whole <= MOST_LAUNCHES:
+        return [[*first, *list(repeat) * times]]
+    at_once = max(1, MOST_LAUNCHES // max(1, len(repeat)))
+    full, rest = divmod(times, at_once)
+    return [first, *[list(repeat) * at_once] * full, list(repeat) * rest]
 
-    def _watching(self, encoder: Any, watch: Watch, take: Callable[[int], Any]) -> Iterator[Work]:
-        gpu = self.gpu
-        state = gpu.state, 0, gpu.state.size
-        tool = gpu.tool(NONZERO if watch.for_zero else COMPARE)
-        for buffer, size in watch.buffers:
-            watched = [buffer]
-            if size and not watch.for_zero:
-                watched.append(take(size))
-                encoder.copy_buffer_to_buffer(buffer, 0, watched[1], 0, whole_words(size))
-            for bound, _, stop in gpu.windows(0, size):
-                words = whole_words(stop) // 4
-                block = gpu.block([words, tail_mask(stop)])
-                regions = [*((one, bound, 4 * words) for one in watched), state]
-                yield Work(tool.pipeline, gpu.bind_group(tool, block, regions), (tool_groups(words), 1, 1))
 
-    def _control(self, launches: Any, slots: int) -> Work:
-        gpu, tool = self.gpu, self.gpu.tool(CONTROL)
-        block = gpu.block([3 * slots])
-        regions = [(gpu.state, 0, gpu.state.size), (launches, 0, INDIRECT_BYTES * max(1, slots))]
-        return Work(tool.pipeline, gpu.bind_group(tool, block, regions))
+class Batches:
+    """Passes with a convergence test, run in batches; the launches of passes after the last are empty.
 
-    def _batches(
-        self,
-        encoder: Any,
-        clock: Clock,
-        works: Sequence[Work],
-        reads: Sequence[Region],
-        use: Callable[[list[memoryview]], Any],
-        timeout_s: float | None,
-    ) -> tuple[Any, Passes]:
+    A launch takes its workgroups from memory: one entry for each different grid.
+    """
+
+    def __init__(self, gpu: Gpu, repeat: Sequence[Work], times: int, watch: Watch) -> None:
+        self._gpu = gpu
+        self._times = times
+        self._copies = [(buffer, copy, whole_words(size)) for buffer, size, copy in watch.buffers if copy is not None]
+        works = [*repeat, *_watching(gpu, watch)]
+        grids = list(dict.fromkeys(work.groups for work in works if not work.always and work.arguments is None))
+        self._grids = np.array(grids, "<u4")
+        self._launches = gpu.new_memory(INDIRECT_BYTES * max(1, len(grids)))
+        places = {groups: (self._launches, INDIRECT_BYTES * at) for at, groups in enumerate(grids)}
+        self._works = [
+            work if work.always or work.arguments else replace(work, arguments=places[work.groups]) for work in works
+        ]
+        self._works.append(_control(gpu, self._launches, len(grids)))
+
+    def run(self, encoder: Any, clock: Clock, reads: Sequence[Region], use: Use) -> tuple[Any, Passes]:
+        """Run batches until the test is met or all passes have run; read at the end."""
+        for buffer, copy, size in self._copies:
+            encoder.copy_buffer_to_buffer(buffer, 0, copy, 0, size)
+        if len(self._grids):
+            self._gpu.queue.write_buffer(self._launches, 0, self._grids)
         is_short = sum(length for _, _, length in reads) <= _SHORT_READ
         encoded, batch = 0, FIRST_BATCH
         ran, converged = 0, False
-        while encoded < self.times and not converged:
-            count = min(batch, self.times - encoded)
+        while encoded < self._times and not converged:
+            count = min(batch, self._times - encoded)
             encoded += count
             batch = min(2 * batch, LARGEST_BATCH)
-            encode(clock.begin(encoder), list(works) * count)
-            asked = [(self.gpu.state, 0, 4 * STATE_WORDS), *(reads if is_short else ())]
-            look = partial(self._look, encoded >= self.times, use if is_short else None)
-            ran, converged, answer = clock.read(encoder, asked, look, timeout_s)
-            encoder = self.gpu.device.create_command_encoder()
+            encode(clock.begin(encoder), self._works * count)
+            asked = [(self._gpu.state, 0, 4 * STATE_WORDS), *(reads if is_short else ())]
+            look = partial(_look, encoded >= self._times, use if is_short else None)
+            ran, converged, answer = clock.read(encoder, asked, look)
+            encoder = self._gpu.device.create_command_encoder()
         if not is_short or not encoded:
-            answer = clock.read(encoder, reads, use, timeout_s)
+            answer = clock.read(encoder, reads, use)
         return answer, Passes(ran, converged)
 
-    def _look(
-        self, is_last_batch: bool, use: Callable[[list[memoryview]], Any] | None, views: list[memoryview]
-    ) -> tuple[int, bool, Any]:
-        """The passes so far, whether they were enough and, if nothing is left to run, what was read."""
-        _, passes, converged = np.frombuffer(views[0], "<u4").tolist()
-        is_over = bool(converged) or is_last_batch
-        return passes, bool(converged), use(views[1:]) if use is not None and is_over else None
+
+def _watching(gpu: Gpu, watch: Watch) -> Iterator[Work]:
+    """Yield the dispatches of a convergence test."""
+    tool = gpu.tool(NONZERO if watch.for_zero else COMPARE)
+    for buffer, size, copy in watch.buffers:
+        watched = [buffer] if copy is None else [buffer, copy]
+        for bound, _, stop in gpu.windows(0, size):
+            words = whole_words(stop) // 4
+            block = gpu.block([words, tail_mask(stop)])
+            regions = [*((one, bound, 4 * words) for one in watched), (gpu.state, 0, gpu.state.size)]
+            yield Work(tool.pipeline, gpu.bind_group(tool, block, regions), (tool_groups(words), 1, 1))
 
 
-def _nothing(_: list[memoryview]) -> None:
-    return None
+def _control(gpu: Gpu, launches: Any, grids: int) -> Work:
+    """Return the dispatch that counts a pass and, after the last, empties the launches that follow."""
+    tool, block = gpu.tool(CONTROL), gpu.block([3 * grids])
+    regions = [(gpu.state, 0, gpu.state.size), (launches, 0, INDIRECT_BYTES * max(1, grids))]
+    return Work(tool.pipeline, gpu.bind_group(tool, block, regions))
+
+
+def _look(is_last_batch: bool, use: Use | None, views: Sequence[Any]) -> tuple[int, bool, Any]:
+    """Return the passes so far, whether the test was met and, if the run is over, what was read."""
+    _, passes, converged = np.frombuffer(views[0], "<u4").tolist()
+    is_over = bool(converged) or is_last_batch
+    return passes, bool(converged), use(views[1:]) if use is not None and is_over else None
 
 
 def encode(compute: Any, works: Sequence[Work]) -> None:
-    """Writes dispatches into a pass."""
+    """Encode dispatches into a compute pass, and end it."""
     pipeline = group = None
     for work in works:
         if work.pipeline is not pipeline:
@@ -251,43 +238,41 @@ def encode(compute: Any, works: Sequence[Work]) -> None:
 
 
 class Clock:
-    """Measures the passes of a run, on the device where it can, and how long the host waited; looks for faults.
+    """The submissions of one run: measured on the device where it can, and their faults raised.
 
     ``drives`` says that the device keeps the state of the run.
     """
 
-    def __init__(self, gpu: Gpu, works: Iterable[Work], *, drives: bool) -> None:
+    def __init__(self, gpu: Gpu, *, has_faults: bool, drives: bool, options: RunOptions) -> None:
         self.gpu = gpu
-        self.drives = drives
-        self.has_faults = any(work.has_faults for work in works)
         self.device_ns: int | None = 0 if gpu.timer is not None else None
         self.waited_ns = 0
+        self._drives = drives
+        self._has_faults = has_faults
+        self._options = options
         self._timed = 0
 
     def clear(self, encoder: Any) -> None:
-        """Nothing has gone wrong yet, and no pass was the last."""
-        if self.has_faults or self.drives:
+        """Reset the faults and the state."""
+        if self._has_faults or self._drives:
             encoder.clear_buffer(self.gpu.state, 0, self.gpu.state.size)
-        if self.has_faults:
+        if self._has_faults:
             encoder.clear_buffer(self.gpu.faults, 0, FAULT_BYTES)
 
     def begin(self, encoder: Any) -> Any:
+        """Begin a compute pass."""
         timer = self.gpu.timer
         if timer is None or self._timed == timer.passes:
             return encoder.begin_compute_pass()
         self._timed += 1
         return encoder.begin_compute_pass(timestamp_writes=timer.writes(self._timed - 1))
 
-    def read(
-        self,
-        encoder: Any,
-        reads: Sequence[Region],
-        use: Callable[[list[memoryview]], Any],
-        timeout_s: float | None,
-    ) -> Any:
+    def read(self, encoder: Any, reads: Sequence[Region], use: Use) -> Any:
+        """Submit what was encoded, and return what ``use`` makes of the regions; Timeout if it is late for that."""
+        self._options.time_left()
         timer, timed = self.gpu.timer, self._timed
         asked = list(reads)
-        if self.has_faults:
+        if self._has_faults:
             asked.append((self.gpu.faults, 0, FAULT_BYTES))
         if timer is not None and timed:
             asked.append(timer.resolve(encoder, timed))
@@ -299,15 +284,15 @@ class Clock:
             if timer is not None and timed:
                 assert self.device_ns is not None
                 self.device_ns += timer.nanoseconds(views.pop())
-            if self.has_faults:
+            if self._has_faults:
                 _raise_faults(views.pop())
             return use(views)
 
-        return self.gpu.read(encoder, asked, with_times, timeout_s)
+        return self.gpu.read(encoder, asked, with_times, self._options)
 
 
 def _raise_faults(data: memoryview) -> None:
-    """What kernels tell that went wrong."""
+    """Raise the faults that kernels reported."""
     loops, *grid = np.frombuffer(data, "<u4").tolist()
     if any(grid):
         raise BadInputs(
