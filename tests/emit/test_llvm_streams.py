@@ -10,7 +10,7 @@ import pytest
 from cpu_support import as_if_large, backend, difference, sharing_backend
 from vyre.conform.case import Case
 from vyre.emit.llvm import emit_kernel
-from vyre.emit.llvm.streams import loads_ahead, streams_of
+from vyre.emit.llvm.streams import prefetched_loads, streams_of
 from vyre.ir import nodes as n
 from vyre.ir import parse, print_program, walk
 from vyre.ir.program import Program
@@ -94,9 +94,9 @@ def test_of_loads_of_a_place_the_first_to_come_is_ahead(name: str) -> None:
       next[at] = {loads}
     }}""")
     found = [node for node in walk.expressions(program.entry) if isinstance(node, n.Load)]
-    ahead = loads_ahead(program, frozenset(("now",)))
+    ahead = prefetched_loads(program, frozenset(("now",)))
     assert [given[number] for number, load in enumerate(found) if id(load) in ahead] == expected
-    assert loads_ahead(program, frozenset()) == frozenset()
+    assert prefetched_loads(program, frozenset()) == frozenset()
 
 
 @pytest.mark.parametrize(("width", "whole"), [(16, 64), (8, 32)])

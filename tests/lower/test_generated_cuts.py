@@ -63,22 +63,22 @@ def features(cut: CutProgram) -> Counter[str]:
     """Which ways of carrying something a cut program uses."""
     state = cut.state
     assert state is not None
-    carried = [one for crossing in state.crossings.at for one in crossing.carried]
+    carried = [one for spill in state.spills.at for one in spill.carried]
     names = {name.rstrip("0123456789").rstrip("_") for name in state.types}
     return Counter({
         "straight": cut.straight,
         "driven": not cut.straight,
         "rows": any(one.in_row for one in carried),
-        "grid cells": any(crossing.grid_cells for crossing in state.crossings.at),
-        "workgroup cells": any(crossing.group_cells for crossing in state.crossings.at),
+        "grid cells": any(spill.grid_cells for spill in state.spills.at),
+        "workgroup cells": any(spill.group_cells for spill in state.spills.at),
         "cells in turns": any(order in segment.exits for order, segment in enumerate(cut.segments)),
-        "memory by all": bool(state.memory_rows) and not state.some_leave,
-        "memory by the last": bool(state.memory_rows) and state.some_leave,
-        "returned": state.some_leave and not state.parkings,
+        "memory by all": bool(state.memory_rows) and not state.may_exit_early,
+        "memory by the last": bool(state.memory_rows) and state.may_exit_early,
+        "returned": state.may_exit_early and not state.parkings,
         "parked": bool(state.parkings),
         "transfer": bool({"offset", "size"} & names),
         "captured": bool(state.captures),
-        "recomputed": any(crossing.given_back & state.crossings.recomputed.keys() for crossing in state.crossings.at),
+        "recomputed": any(spill.restored & state.spills.recomputed.keys() for spill in state.spills.at),
         "copied": any(segment.before is not None for segment in cut.segments),
     })  # fmt: skip
 

@@ -11,9 +11,9 @@ from vyre.ir import nodes as n
 from vyre.ir import parse, walk
 from vyre.ir.extensions import declared_names
 from vyre.lower import expand_math
-from vyre.lower.names import with_unique_names
+from vyre.lower.cut_tree import Scope
+from vyre.lower.fresh_names import with_unique_names
 from vyre.lower.normalise import normalise
-from vyre.lower.tree import Scope
 from vyre.semantics.operators import MATH_FUNCTIONS
 
 

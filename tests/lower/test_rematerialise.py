@@ -22,7 +22,7 @@ def carried(program: Program) -> list[list[str]]:
     """The variables that each cut's segment is handed."""
     state = cut_program(program).state
     assert state is not None
-    return [[one.name for one in crossing.carried] for crossing in state.crossings.at]
+    return [[one.name for one in spill.carried] for spill in state.spills.at]
 
 
 def carried_for_others(program: Program) -> set[str]:
@@ -31,12 +31,12 @@ def carried_for_others(program: Program) -> set[str]:
     if state is None:
         return set()
     loop_variables = {s.var for s in walk.statements(program.entry) if isinstance(s, n.Loop)}
-    crossings = state.crossings
+    spills = state.spills
     return {
         one.name
-        for cut, crossing in zip(crossings.tree.cuts, crossings.at, strict=True)
-        for one in crossing.carried
-        if one.name not in crossings.facts.live[cut.number] | loop_variables
+        for cut, spill in zip(spills.tree.cuts, spills.at, strict=True)
+        for one in spill.carried
+        if one.name not in spills.facts.live[cut.number] | loop_variables
     }
 
 
@@ -88,9 +88,9 @@ def random_program(seed: int) -> Program:
     }}""")
 
 
-@pytest.mark.parametrize("cost", [rematerialise.CARRYING, 2, 4, 7])
+@pytest.mark.parametrize("cost", [rematerialise.SPILL_COST, 2, 4, 7])
 def test_whatever_is_carried_the_results_are_the_same(cost: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rematerialise, "CARRYING", cost)
+    monkeypatch.setattr(rematerialise, "SPILL_COST", cost)
     config = DispatchConfig(grid_override=(INVOCATIONS // 2,))
     random = np.random.default_rng(cost)
     cut = for_others = 0

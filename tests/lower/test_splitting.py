@@ -137,9 +137,9 @@ def test_what_is_cheap_and_constant_is_computed_again() -> None:
     }"""
     cut = cut_program(parse(text))
     assert cut.state is not None
-    (crossing,) = cut.state.crossings.at
-    assert [one.name for one in crossing.carried] == ["kept"]
-    assert crossing.given_back == {"i", "j", "f", "kept"}
+    (spill,) = cut.state.spills.at
+    assert [one.name for one in spill.carried] == ["kept"]
+    assert spill.restored == {"i", "j", "f", "kept"}
 
 
 def test_variables_that_never_cross_together_share_a_column() -> None:
@@ -147,7 +147,7 @@ def test_variables_that_never_cross_together_share_a_column() -> None:
     program = parse(f"program shared(workgroup 2) {{ buffer 0 a: u32[4] readwrite; {body} }}")
     cut = cut_program(program)
     assert cut.state is not None
-    assert cut.state.crossings.columns == 1
+    assert cut.state.spills.columns == 1
 
 
 def test_a_plan_is_the_same_every_time() -> None:

@@ -105,14 +105,14 @@ def test_a_workgroup_barrier_cuts_the_workgroup_alone() -> None:
 def test_values_that_never_cross_the_same_barrier_share_a_slot() -> None:
     text = "; ".join(f"let x{k} = out[gid.x] * {k}; barrier; out[gid.x] = x{k}; barrier" for k in range(1, 20))
     cut = cut_workgroup(parse(f"program many(workgroup 8) {{ buffer 0 out: u32[8] readwrite; {text} }}"))
-    assert [(slot.dtype, slot.agreed) for slot in cut.slots] == [(DType.U32, False)]
+    assert [(slot.dtype, slot.is_uniform) for slot in cut.slots] == [(DType.U32, False)]
 
 
 def test_what_is_made_of_ids_and_agreed_values_is_made_again_and_not_kept() -> None:
     text = "let n = size[0]; let at = gid.x * n + 3; let mine = a[gid.x]; barrier; a[at] = mine; barrier; a[at + 1] = n"
     buffers = "buffer 0 a: u32[] readwrite; buffer 1 size: u32[1] read"
     cut = cut_workgroup(parse(f"program again(workgroup 8) {{ {buffers}; {text} }}"))
-    assert sorted((slot.dtype, slot.agreed) for slot in cut.slots) == [(DType.U32, False), (DType.U32, True)]
+    assert sorted((slot.dtype, slot.is_uniform) for slot in cut.slots) == [(DType.U32, False), (DType.U32, True)]
     assert all("let at = gid.x * n + 3" in str(segment.program) for segment in cut.segments)
 
 

@@ -11,9 +11,9 @@ from vyre.driver.config import DispatchConfig
 from vyre.errors import BadInputs, TrapRaised
 from vyre.ir.binding import Array
 from vyre.ir.traps import TrapRequest
+from vyre.lower.grid_state import FIRST_PARKED, Parking
 from vyre.lower.plan import DONE
 from vyre.lower.schedule import Part
-from vyre.lower.state import FIRST_PARKED, Parking
 
 
 class TrapMemory(Protocol):

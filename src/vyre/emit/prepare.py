@@ -13,9 +13,9 @@ from vyre.ir.buffers import BufferDecl
 from vyre.ir.extensions import inline_calls
 from vyre.ir.nodes import lit
 from vyre.ir.program import Program
-from vyre.lower.frame import lane_number
-from vyre.lower.names import names_in, with_unique_names
+from vyre.lower.fresh_names import fresh_names, with_unique_names
 from vyre.lower.transfers import Capture, carry_transfers
+from vyre.lower.workgroup_state import lane_number
 from vyre.semantics.types import DType
 
 
@@ -32,7 +32,7 @@ def prepare(program: Program) -> Prepared:
     program = program.with_entry(walk.rewrite(program.entry, on_statement=_without_indirect))
     if not program.stats().has_async:
         return Prepared(program, ())
-    names = names_in(program)
+    names = fresh_names(program)
     row = names.make("row")
     tags = {s.tag for s in walk.statements(program.entry) if isinstance(s, (n.AsyncLoad, n.AsyncStore))}
     carried, captures = carry_transfers(program, tags, names, row)

@@ -1,7 +1,6 @@
 """How does a program become launches? Cutting at barriers, and what has to be written out before and after."""
 
 from vyre.lower.describe import describe_plan
-from vyre.lower.frame import Slot
 from vyre.lower.math import expand_math
 from vyre.lower.plan import (
     DONE,
@@ -16,6 +15,7 @@ from vyre.lower.plan import (
     plan_grid_sync,
     split_on_grid_sync,
 )
+from vyre.lower.workgroup_state import Slot
 
 __all__ = [
     "DONE",

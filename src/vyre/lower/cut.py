@@ -21,56 +21,56 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.nodes import lit
-from vyre.lower.crossing import Crossings
-from vyre.lower.hidden import Hidden
-from vyre.lower.names import FreshNames
-from vyre.lower.tree import BREAK, CONTINUE, Cut, CutList, CutTree, Mark, Nest
+from vyre.lower.cut_tree import BREAK, CONTINUE, Cut, CutList, CutTree, ExitPoint, Nest
+from vyre.lower.fresh_names import FreshNames
+from vyre.lower.generated_names import GeneratedNames
+from vyre.lower.spilling import Spills
 from vyre.semantics.scalars import to_bits, zero
 
 
-class Carrying(Protocol):
-    """How values get from one segment to the next. Segments have ``hidden`` names that are not the program's own."""
+class CutState(Protocol):
+    """How values get from one segment to the next. Segments have ``generated`` names that are not the program's own."""
 
-    crossings: Crossings
-    hidden: Hidden
+    spills: Spills
+    generated: GeneratedNames
 
-    def begin(self, cut: Cut | None) -> list[n.Stmt]:
+    def prologue(self, cut: Cut | None) -> list[n.Stmt]:
         """What the segment behind a cut, or the first one, starts with."""
         ...
 
-    def leave(self, mark: Mark) -> n.Body:
-        """What an invocation does at a mark instead of going on."""
+    def exit_code(self, point: ExitPoint) -> n.Body:
+        """What an invocation does at a point instead of going on."""
         ...
 
-    def saved(self, cut: Cut, name: str) -> n.Expr:
+    def reload(self, cut: Cut, name: str) -> n.Expr:
         """The value that a variable had at a cut at which it is needed."""
         ...
 
 
 class Piece(msgspec.Struct):
-    """Statements of a segment. ``falls`` says whether control can reach their end.
+    """Statements of a segment. ``falls_through`` says whether control can reach their end.
 
-    ``jumps`` are the jumps they may make out of the loop around them; ``marks`` the marks in them, by number;
-    ``hidden`` the names in them that are not the program's own; ``size`` counts them; lists nest ``height`` deep.
+    ``jumps`` are the jumps they may make out of the loop around them; ``exit_points`` the exit_points in them, by number;
+    ``generated`` the names in them that are not the program's own; ``size`` counts them; lists nest ``height`` deep.
     """
 
     statements: list[n.Stmt]
-    falls: bool = True
+    falls_through: bool = True
     jumps: int = 0
-    marks: frozenset[int] = frozenset()
-    hidden: frozenset[str] = frozenset()
+    exit_points: frozenset[int] = frozenset()
+    generated: frozenset[str] = frozenset()
     size: int = 0
     height: int = 0
 
 
 class Cutter:
-    """Writes the segments of a program; ``hides_inside`` says that its own statements have hidden names too."""
+    """Writes the segments of a program; ``scans_items`` says that its own statements have generated names too."""
 
-    def __init__(self, tree: CutTree, carrying: Carrying, names: FreshNames, *, hides_inside: bool) -> None:
-        self.carrying = carrying
+    def __init__(self, tree: CutTree, state: CutState, names: FreshNames, *, scans_items: bool) -> None:
+        self.state = state
         self.names = names
         self.tree = tree
-        self.hides_inside = hides_inside
+        self.scans_items = scans_items
         self.pieces: dict[int, list[Piece]] = {}
         self.written = 0
         self.partial_names: dict[int, tuple[str, str]] = {}
@@ -82,11 +82,11 @@ class Cutter:
     def segment(self, cut: Cut) -> Piece:
         """The program from behind a cut."""
         inner, index = cut.owner, cut.index
-        piece = self._behind(cut, inner, Piece([]), index + 1)
+        piece = self._after_cut(cut, inner, Piece([]), index + 1)
         while inner.parent is not None:
             nest = inner.parent
             inner = nest.owner
-            piece = self._behind(cut, inner, self._rejoin(cut, nest, piece), nest.index + 1)
+            piece = self._after_cut(cut, inner, self._rejoin(cut, nest, piece), nest.index + 1)
         return self._count(piece)
 
     def _count(self, piece: Piece) -> Piece:
@@ -99,56 +99,62 @@ class Cutter:
             )
         return piece
 
-    def _behind(self, cut: Cut, scope: CutList, done: Piece, index: int) -> Piece:
+    def _after_cut(self, cut: Cut, scope: CutList, done: Piece, index: int) -> Piece:
         """What a scope still has to run behind a cut in it: ``done``, and its items from an index on."""
-        rest = _joined([done, self._rest(scope, index)])
+        rest = _sequence([done, self._rest(scope, index)])
         if not rest.statements:
             return rest
         restored = [s for name in scope.declared if (s := self._restored(cut, name)) is not None]
-        return _joined([self._made(restored), rest])
+        return _sequence([self._generated_piece(restored), rest])
 
     def _restored(self, cut: Cut, name: str) -> n.Stmt | None:
         """The declaration that gives a variable its value back behind a cut; None where it is not needed there."""
-        crossings = self.carrying.crossings
-        crossing = crossings.at[cut.order - 1]
-        if name in crossing.blank:
-            dtype = crossings.facts.types[name]
+        spills = self.state.spills
+        spill = spills.at[cut.order - 1]
+        if name in spill.blank:
+            dtype = spills.facts.types[name]
             return n.Let(name, n.Lit(to_bits(zero(dtype), dtype), dtype))
-        if name not in crossing.given_back:
+        if name not in spill.restored:
             return None
-        again = crossings.recomputed.get(name)
-        return again.statement if again is not None else n.Let(name, self.carrying.saved(cut, name))
+        again = spills.recomputed.get(name)
+        return again.statement if again is not None else n.Let(name, self.state.reload(cut, name))
 
-    def _made(self, statements: list[n.Stmt], *, falls: bool = True, marks: frozenset[int] = frozenset()) -> Piece:
+    def _generated_piece(
+        self, statements: list[n.Stmt], *, falls_through: bool = True, exit_points: frozenset[int] = frozenset()
+    ) -> Piece:
         """New statements, in which lists nest one deep at most."""
-        hidden = self.carrying.hidden.used_in(statements)
-        return Piece(statements, falls, 0, marks, hidden, len(statements), 1)
+        generated = self.state.generated.used_in(statements)
+        return Piece(statements, falls_through, 0, exit_points, generated, len(statements), 1)
 
     def _rest(self, scope: CutList, index: int) -> Piece:
         pieces = self.pieces.get(id(scope))
         if pieces is None:
             pieces = self.pieces[id(scope)] = [self._item(scope, index) for index in range(len(scope.items))]
-        return _joined(pieces[index:])
+        return _sequence(pieces[index:])
 
     def _item(self, scope: CutList, index: int) -> Piece:
         item = scope.items[index]
         match item:
-            case Mark():
-                return self._made(list(self.carrying.leave(item)), falls=False, marks=frozenset((item.number,)))
+            case ExitPoint():
+                return self._generated_piece(
+                    list(self.state.exit_code(item)), falls_through=False, exit_points=frozenset((item.number,))
+                )
             case Nest():
                 return self._nest(item)
-        falls = not isinstance(item, (n.Break, n.Continue, n.Return))
-        hidden = self.carrying.hidden.used_in([item]) if self.hides_inside else frozenset()
-        return Piece([item], falls, scope.jumps[index], frozenset(), hidden, scope.sizes[index], scope.heights[index])
+        falls_through = not isinstance(item, (n.Break, n.Continue, n.Return))
+        generated = self.state.generated.used_in([item]) if self.scans_items else frozenset()
+        return Piece(
+            [item], falls_through, scope.jumps[index], frozenset(), generated, scope.sizes[index], scope.heights[index]
+        )
 
     def _nest(self, nest: Nest) -> Piece:
-        """A statement with its marks replaced."""
+        """A statement with its exit_points replaced."""
         lists = [self._rest(inner, 0) for inner in nest.lists]
         bodies = dict(zip(walk.BODY_FIELDS[type(nest.statement)], map(_body, lists), strict=True))
         statement = msgspec.structs.replace(nest.statement, **bodies)
-        inside = _joined(map(_passing, lists))
+        inside = _sequence(map(_falling_through, lists))
         if not isinstance(statement, (n.Loop, n.While)):
-            inside.falls = any(part.falls for part in lists)
+            inside.falls_through = any(part.falls_through for part in lists)
             for part in lists:
                 inside.jumps |= part.jumps
         return _wrapped(inside, [statement])
@@ -162,10 +168,12 @@ class Cutter:
                 return _wrapped(inside, [n.Block(_body(inside))])
             case n.Loop(var, _, stop):
                 following = self._rest(nest.lists[0], 0)
-                start = self.carrying.saved(cut, var) + 1
-                hidden = following.hidden | self.carrying.hidden.used_in([n.Let(var, start)])
+                start = self.state.reload(cut, var) + 1
+                generated = following.generated | self.state.generated.used_in([n.Let(var, start)])
                 statement = n.Loop(var, start, stop, _body(following))
-                return self._rejoin_loop(nest, inside, msgspec.structs.replace(following, hidden=hidden), statement)
+                return self._rejoin_loop(
+                    nest, inside, msgspec.structs.replace(following, generated=generated), statement
+                )
             case n.While(condition):
                 following = self._rest(nest.lists[0], 0)
                 return self._rejoin_loop(nest, inside, following, n.While(condition, _body(following)))
@@ -178,19 +186,19 @@ class Cutter:
         """
         once, left = self._names_for(nest)
         body = _body(inside)
-        goes_on = inside.falls or bool(inside.jumps & CONTINUE)
+        goes_on = inside.falls_through or bool(inside.jumps & CONTINUE)
         leaves = bool(inside.jumps & BREAK)
         statements: list[n.Stmt] = []
         if goes_on and leaves:
             statements.append(n.Let(left, lit(False)))
-            body = _noting_breaks(body, left)
+            body = _with_break_flag(body, left)
             loop = n.If(n.UnOp("lnot", n.Var(left)), (loop,))
         statements.append(n.Loop(once, lit(0), lit(1), body) if inside.jumps else n.Block(body))
-        parts = [_wrapped(_passing(inside), statements)]
+        parts = [_wrapped(_falling_through(inside), statements)]
         if goes_on:
-            parts.append(_wrapped(_passing(following), [loop], 2 if leaves else 1))
-        whole = _joined(parts)
-        whole.falls = goes_on or leaves
+            parts.append(_wrapped(_falling_through(following), [loop], 2 if leaves else 1))
+        whole = _sequence(parts)
+        whole.falls_through = goes_on or leaves
         return whole
 
     def _names_for(self, nest: Nest) -> tuple[str, str]:
@@ -212,31 +220,31 @@ def _wrapped(inside: Piece, statements: list[n.Stmt], depth: int = 1) -> Piece:
     return msgspec.structs.replace(inside, statements=statements, size=size, height=height)
 
 
-def _passing(piece: Piece) -> Piece:
+def _falling_through(piece: Piece) -> Piece:
     """The piece as the part of a statement that control passes, however it passes the piece."""
-    return msgspec.structs.replace(piece, falls=True, jumps=0)
+    return msgspec.structs.replace(piece, falls_through=True, jumps=0)
 
 
-def _joined(pieces: Iterable[Piece]) -> Piece:
+def _sequence(pieces: Iterable[Piece]) -> Piece:
     """Pieces one after another, up to the first whose end nothing reaches."""
     whole = Piece([])
-    marks: set[int] = set()
-    hidden: set[str] = set()
+    exit_points: set[int] = set()
+    generated: set[str] = set()
     for piece in pieces:
         whole.statements += piece.statements
         whole.jumps |= piece.jumps
         whole.size += piece.size
         whole.height = max(whole.height, piece.height)
-        marks |= piece.marks
-        hidden |= piece.hidden
-        if not piece.falls:
-            whole.falls = False
+        exit_points |= piece.exit_points
+        generated |= piece.generated
+        if not piece.falls_through:
+            whole.falls_through = False
             break
-    whole.marks, whole.hidden = frozenset(marks), frozenset(hidden)
+    whole.exit_points, whole.generated = frozenset(exit_points), frozenset(generated)
     return whole
 
 
-def _noting_breaks(body: n.Body, left: str) -> n.Body:
+def _with_break_flag(body: n.Body, left: str) -> n.Body:
     """The body with ``left`` set before every break out of the loop around it."""
 
     def changed(statement: n.Stmt) -> Iterable[n.Stmt]:
@@ -245,7 +253,7 @@ def _noting_breaks(body: n.Body, left: str) -> n.Body:
                 return n.Assign(left, lit(True)), statement
             case n.If() | n.Block() | n.Region():
                 names, inner = walk.BODY_FIELDS[type(statement)], walk.bodies(statement)
-                lists = {name: _noting_breaks(part, left) for name, part in zip(names, inner, strict=True)}
+                lists = {name: _with_break_flag(part, left) for name, part in zip(names, inner, strict=True)}
                 return (msgspec.structs.replace(statement, **lists),)
         return (statement,)
 

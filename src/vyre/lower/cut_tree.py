@@ -1,6 +1,6 @@
 """Where does a program have to be cut, and what lies around each cut?
 
-The tree opens only the statements that hold a mark: a place where an invocation may leave a segment (a cut, a return
+The tree opens only the statements that hold a point: a place where an invocation may leave a segment (a cut, a return
 that a later segment must know of, a trap). Everything else stays as it is. Nesting is bounded by the checker, so
 the functions here may call themselves.
 """
@@ -36,7 +36,7 @@ def is_cut(statement: n.Stmt, scope: Scope) -> bool:
     return is_grid_point(statement) or (scope is Scope.WORKGROUP and isinstance(statement, n.Barrier))
 
 
-class Mark(msgspec.Struct, eq=False):
+class ExitPoint(msgspec.Struct, eq=False):
     """A place at which an invocation leaves a segment; a return, if it is nothing more. ``number`` is canonical."""
 
     number: int
@@ -44,14 +44,14 @@ class Mark(msgspec.Struct, eq=False):
     index: int
 
 
-class Cut(Mark, eq=False):
+class Cut(ExitPoint, eq=False):
     """A statement behind which another segment goes on; cuts are counted from 1, in order."""
 
     statement: n.Stmt
     order: int
 
 
-class Trap(Mark, eq=False):
+class Trap(ExitPoint, eq=False):
     """A trap, at which an invocation waits for the resume; None if none follows."""
 
     tag: str
@@ -60,7 +60,7 @@ class Trap(Mark, eq=False):
 
 
 class Nest(msgspec.Struct, eq=False):
-    """A statement that holds marks in its lists."""
+    """A statement that holds exit_points in its lists."""
 
     statement: n.Stmt
     owner: CutList
@@ -69,7 +69,7 @@ class Nest(msgspec.Struct, eq=False):
 
 
 class CutList(msgspec.Struct, eq=False):
-    """A list that holds marks; ``first`` is the canonical number of its first statement.
+    """A list that holds exit_points; ``first`` is the canonical number of its first statement.
 
     For each item, ``jumps`` tells which jumps it may make out of the innermost loop around the list, ``sizes`` how many
     statements it is, and ``heights`` how deep lists nest in it. ``declared`` are the variables of this list's scope in
@@ -78,7 +78,7 @@ class CutList(msgspec.Struct, eq=False):
 
     parent: Nest | None
     first: int
-    items: list[n.Stmt | Mark | Nest] = []
+    items: list[n.Stmt | ExitPoint | Nest] = []
     jumps: list[int] = []
     sizes: list[int] = []
     heights: list[int] = []
@@ -91,13 +91,13 @@ class CutList(msgspec.Struct, eq=False):
             yield inner.parent
             inner = inner.parent.owner
 
-    def index_of(self, mark: Mark) -> int:
-        """The index of the item of this list that is the mark, or holds it."""
-        return next((nest.index for nest in mark.owner.enclosing() if nest.owner is self), mark.index)
+    def index_of(self, point: ExitPoint) -> int:
+        """The index of the item of this list that is the point, or holds it."""
+        return next((nest.index for nest in point.owner.enclosing() if nest.owner is self), point.index)
 
 
 class CutTree(msgspec.Struct, eq=False):
-    """A program opened where it has marks. ``returns`` says whether some return is one of them."""
+    """A program opened where it has exit_points. ``returns`` says whether some return is one of them."""
 
     root: CutList
     cuts: list[Cut]
@@ -128,7 +128,7 @@ class _Builder:
         self.tree = CutTree(CutList(None, 0), [], [], False)
 
     def _measure(self, order: list[n.Stmt]) -> None:
-        """Sizes, heights, jumps and marks of every statement, those inside it included."""
+        """Sizes, heights, jumps and exit_points of every statement, those inside it included."""
         parents = [-1] * len(order)
         holds_cut = [is_cut(statement, self.scope) for statement in order]
         last_cut = max((number for number, cut in enumerate(holds_cut) if cut), default=-1)
@@ -181,7 +181,7 @@ class _Builder:
             number += self.sizes[number]
         return made
 
-    def _item(self, owner: CutList, index: int, statement: n.Stmt, number: int) -> n.Stmt | Mark | Nest:
+    def _item(self, owner: CutList, index: int, statement: n.Stmt, number: int) -> n.Stmt | ExitPoint | Nest:
         if not self.marked[number]:
             return statement
         tree = self.tree
@@ -192,7 +192,7 @@ class _Builder:
                 return trap
             case n.Return():
                 tree.returns = True
-                return Mark(number, owner, index)
+                return ExitPoint(number, owner, index)
         bodies = walk.bodies(statement)
         if not bodies:
             cut = Cut(number, owner, index, statement, len(tree.cuts) + 1)

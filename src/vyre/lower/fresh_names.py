@@ -28,7 +28,7 @@ class FreshNames:
         return name
 
 
-def names_in(program: Program) -> FreshNames:
+def fresh_names(program: Program) -> FreshNames:
     """A source of names that neither a buffer nor a variable of the program has."""
     variables = declared_names(walk.statements(program.entry))
     return FreshNames([*(decl.name for decl in program.buffers), *variables])
@@ -43,7 +43,7 @@ def with_unique_names(program: Program) -> Program:
     buffers = {decl.name for decl in program.buffers}
     if len(set(declared)) == len(declared) and buffers.isdisjoint(declared):
         return program
-    fresh = names_in(program)
+    fresh = fresh_names(program)
     seen = set(buffers)
     current: dict[str, str] = {}
 

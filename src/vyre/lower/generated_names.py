@@ -9,8 +9,8 @@ from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl
 
 
-class Hidden:
-    """Hidden variables, each of which may need those before it, and hidden buffers."""
+class GeneratedNames:
+    """GeneratedNames variables, each of which may need those before it, and generated buffers."""
 
     def __init__(self, variables: Mapping[str, n.Expr], buffers: Sequence[BufferDecl]) -> None:
         self._variables = variables
@@ -18,7 +18,7 @@ class Hidden:
         self._names = {*variables, *(decl.name for decl in buffers)}
 
     def used_in(self, statements: Iterable[n.Stmt]) -> frozenset[str]:
-        """The hidden names in statements."""
+        """The generated names in statements."""
         used: set[str] = set()
         for statement in walk.statements(statements):
             match statement:
@@ -36,7 +36,7 @@ class Hidden:
         return frozenset(self._names & used)
 
     def declare(self, used: Iterable[str]) -> tuple[list[n.Stmt], list[BufferDecl]]:
-        """The declarations of hidden variables that are used, and the hidden buffers that are."""
+        """The declarations of generated variables that are used, and the generated buffers that are."""
         wanted = set(used)
         declarations: list[n.Stmt] = []
         for name, value in reversed(list(self._variables.items())):

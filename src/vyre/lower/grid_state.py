@@ -19,13 +19,13 @@ from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.nodes import lit
 from vyre.ir.program import Program
-from vyre.lower.crossing import Carried, Crossing, Crossings, Facts
-from vyre.lower.frame import lane_number
-from vyre.lower.hidden import Hidden
-from vyre.lower.names import FreshNames
+from vyre.lower.cut_tree import Cut, CutTree, ExitPoint, Trap
+from vyre.lower.fresh_names import FreshNames
+from vyre.lower.generated_names import GeneratedNames
+from vyre.lower.spilling import CutFacts, Spill, SpilledVariable, Spills
 from vyre.lower.transfers import Capture
-from vyre.lower.tree import Cut, CutTree, Mark, Trap
-from vyre.lower.words import from_words, to_words
+from vyre.lower.word_packing import pack_words, unpack_words
+from vyre.lower.workgroup_state import lane_number
 from vyre.semantics.operators import AtomicOp
 from vyre.semantics.scalars import to_bits, zero
 from vyre.semantics.types import DType
@@ -44,7 +44,7 @@ class Parking(msgspec.Struct, frozen=True):
     resume: int | None
 
 
-class HiddenNames:
+class StateNames:
     """The names of the variables and buffers that the segments have beside the program's own."""
 
     def __init__(self, names: FreshNames, row: str, cuts: int) -> None:
@@ -57,10 +57,10 @@ class HiddenNames:
         self.cells_out = [names.make(f"cut{order}_out") for order in range(1, cuts + 1)]
 
 
-class State:
+class GridState:
     """The state of one cut program, and the statements that save it and give it back.
 
-    It is the ``Carrying`` of ``vyre.lower.cut``. ``captures`` are what pending transfers keep. In a ``straight``
+    It is the ``CutState`` of ``vyre.lower.cut``. ``captures`` are what pending transfers keep. In a ``straight``
     program no segment has to say which is next, and every cut is where its segment ends.
     """
 
@@ -68,8 +68,8 @@ class State:
         self,
         program: Program,
         tree: CutTree,
-        facts: Facts,
-        names: HiddenNames,
+        facts: CutFacts,
+        names: StateNames,
         captures: Sequence[Capture],
         straight: bool,
     ) -> None:
@@ -81,13 +81,13 @@ class State:
         self.group_size = math.prod(program.workgroup_size)
         self.parkings = list(dict.fromkeys(map(_parking, tree.traps)))
         # Somebody may leave while others go on.
-        self.some_leave = tree.returns or bool(tree.traps)
-        self.crossings = Crossings(program, tree, facts, 2 if tree.traps else int(tree.returns))
+        self.may_exit_early = tree.returns or bool(tree.traps)
+        self.spills = Spills(program, tree, facts, 2 if tree.traps else int(tree.returns))
         self.memory_rows, self.memory_row_bytes = self._memory_layout()
-        self.hidden = Hidden(self._hidden_variables(), self._hidden_buffers())
+        self.generated = GeneratedNames(self._generated_variables(), self._generated_buffers())
 
-    def crossing(self, cut: Cut) -> Crossing:
-        return self.crossings.at[cut.order - 1]
+    def spill(self, cut: Cut) -> Spill:
+        return self.spills.at[cut.order - 1]
 
     def _memory_layout(self) -> tuple[dict[str, tuple[int, int]], int]:
         """For each buffer of workgroup memory that crosses a cut: its first byte in a workgroup's row, and its share.
@@ -97,13 +97,13 @@ class State:
         layout: dict[str, tuple[int, int]] = {}
         end = 0
         for decl in self.program.shared_buffers():
-            if any(decl.name in crossing.memory for crossing in self.crossings.at):
+            if any(decl.name in spill.memory for spill in self.spills.at):
                 share = -(-decl.count * decl.dtype.bytes // (4 * self.group_size)) * 4
                 layout[decl.name] = end, share
                 end += share * self.group_size
         return layout, end
 
-    def _hidden_variables(self) -> dict[str, n.Expr]:
+    def _generated_variables(self) -> dict[str, n.Expr]:
         names = self.names
         x, y, z = (n.NumWorkgroups(axis) for axis in range(3))
         return {
@@ -114,8 +114,8 @@ class State:
             names.rows: n.Var(names.groups) * self.group_size,
         }
 
-    def _hidden_buffers(self) -> list[BufferDecl]:
-        """All hidden buffers, bound behind the program's own."""
+    def _generated_buffers(self) -> list[BufferDecl]:
+        """All generated buffers, bound behind the program's own."""
         names = self.names
         written = [names.row_words, names.memory, names.control, *names.cells_out]
         written += [capture.buffer for capture in self.captures]
@@ -125,14 +125,14 @@ class State:
         buffers += [BufferDecl.read(name, at, DType.U32) for at, name in enumerate(names.cells_in, first)]
         return [*buffers, BufferDecl.workgroup(names.leaving, DType.U32, 1)]
 
-    def saved(self, cut: Cut, name: str) -> n.Expr:
+    def reload(self, cut: Cut, name: str) -> n.Expr:
         """The value that a variable had at a cut."""
-        crossing = self.crossing(cut)
-        one = next(one for one in crossing.carried if one.name == name)
+        spill = self.spill(cut)
+        one = next(one for one in spill.carried if one.name == name)
         buffer = self.names.row_words if one.in_row else self.names.cells_in[cut.order - 1]
-        return from_words([n.Load(buffer, self._index(crossing, one, word)) for word in one.words], one.dtype)
+        return unpack_words([n.Load(buffer, self._index(spill, one, word)) for word in one.words], one.dtype)
 
-    def _index(self, crossing: Crossing, one: Carried, word: int) -> n.Expr:
+    def _index(self, spill: Spill, one: SpilledVariable, word: int) -> n.Expr:
         if one.in_row:
             return self._row_index(word)
         if one.level == GRID:
@@ -140,7 +140,7 @@ class State:
         place: n.Expr = n.Var(self.names.group)
         if word:
             place = n.Var(self.names.groups) * word + place
-        return place + crossing.grid_cells if crossing.grid_cells else place
+        return place + spill.grid_cells if spill.grid_cells else place
 
     def _row_index(self, column: int) -> n.Expr:
         row = n.Var(self.names.row)
@@ -149,35 +149,35 @@ class State:
     def _set_column(self, column: int, value: n.Expr) -> n.Stmt:
         return n.Store(self.names.row_words, self._row_index(column), value)
 
-    def leave(self, mark: Mark) -> n.Body:
+    def exit_code(self, point: ExitPoint) -> n.Body:
         """What an invocation does instead of a statement at which it leaves the segment; nothing follows it."""
-        match mark:
+        match point:
             case Cut():
-                saving = [*self._save(mark, None), *self._save_memory(self.crossing(mark).memory)]
+                saving = [*self._save(point, None), *self._save_memory(self.spill(point).memory)]
                 if self.straight:
                     return tuple(saving)
-                return (*saving, n.Store(self.names.control, lit(0), lit(mark.order)), n.Return())
+                return (*saving, n.Store(self.names.control, lit(0), lit(point.order)), n.Return())
             case Trap():
-                code = FIRST_PARKED + self.parkings.index(_parking(mark))
-                asked = [self._set_column(_ADDRESS, mark.address), self._set_column(_STATUS, lit(code))]
+                code = FIRST_PARKED + self.parkings.index(_parking(point))
+                asked = [self._set_column(_ADDRESS, point.address), self._set_column(_STATUS, lit(code))]
                 asked.append(n.Store(self.names.control, lit(1), lit(1)))
-                if mark.resume is not None:
-                    asked += self._save(mark.resume, mark)
+                if point.resume is not None:
+                    asked += self._save(point.resume, point)
                 return (*asked, *self._save_memory_last(), n.Return())
         return (self._set_column(_STATUS, lit(RETURNED)), *self._save_memory_last(), n.Return())
 
     def _save(self, cut: Cut, trap: Trap | None) -> Iterable[n.Stmt]:
         """Stores what crosses a cut; a variable that was declared after a trap is zero for who trapped."""
-        crossing = self.crossing(cut)
-        for one in crossing.carried:
-            is_declared = trap is None or self.crossings.declared_at[one.name] < trap.number
+        spill = self.spill(cut)
+        for one in spill.carried:
+            is_declared = trap is None or self.spills.declared_at[one.name] < trap.number
             value = n.Var(one.name) if is_declared else _zero(one.dtype)
             buffer = self.names.row_words if one.in_row else self.names.cells_out[cut.order - 1]
-            for word, part in zip(one.words, to_words(value, one.dtype), strict=True):
-                yield n.Store(buffer, self._index(crossing, one, word), part)
+            for word, part in zip(one.words, pack_words(value, one.dtype), strict=True):
+                yield n.Store(buffer, self._index(spill, one, word), part)
 
     def _save_memory(self, memory: Sequence[str]) -> Iterable[n.Stmt]:
-        if self.some_leave:
+        if self.may_exit_early:
             return self._save_memory_last()
         return [n.Barrier(), *(self._copy_share(name, saving=True) for name in memory)] if memory else []
 
@@ -203,15 +203,15 @@ class State:
             return n.CopyBytes(name, self.names.memory, inside, outside, lit(share))
         return n.CopyBytes(self.names.memory, name, outside, inside, lit(share))
 
-    def begin(self, cut: Cut | None) -> list[n.Stmt]:
+    def prologue(self, cut: Cut | None) -> list[n.Stmt]:
         """What a segment starts with: workgroup memory back, by everybody; then who has left, leaves again."""
         if cut is None:
-            return [self._set_column(_STATUS, lit(0))] if self.some_leave else []
-        memory = tuple(self.memory_rows) if self.some_leave else self.crossing(cut).memory
+            return [self._set_column(_STATUS, lit(0))] if self.may_exit_early else []
+        memory = tuple(self.memory_rows) if self.may_exit_early else self.spill(cut).memory
         begun: list[n.Stmt] = [self._copy_share(name, saving=False) for name in memory]
         if begun:
             begun.append(n.Barrier())
-        if self.some_leave:
+        if self.may_exit_early:
             status = n.Load(self.names.row_words, self._row_index(_STATUS))
             for code, parking in enumerate(self.parkings, FIRST_PARKED):
                 if parking.resume == cut.order:

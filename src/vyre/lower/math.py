@@ -11,7 +11,7 @@ from vyre.ir import walk
 from vyre.ir.extensions import declared_names
 from vyre.ir.linearise import replace_in_statement
 from vyre.ir.program import Program
-from vyre.lower.names import names_in, with_unique_names
+from vyre.lower.fresh_names import fresh_names, with_unique_names
 from vyre.semantics.math import tape
 from vyre.semantics.operators import MATH_FUNCTIONS
 from vyre.semantics.tapes import Step, Tape
@@ -33,7 +33,7 @@ def _is_function(node: n.Expr) -> bool:
 class _Expander:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.names = names_in(program)
+        self.names = fresh_names(program)
         self.typer = Typer(program.buffers, refuse)
         declared = declared_names(walk.statements(program.entry))
         self.typer.variables.update(zip(declared, variable_types(program), strict=True))

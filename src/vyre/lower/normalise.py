@@ -15,10 +15,10 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
 from vyre.ir.program import Program
-from vyre.lower.names import names_in, with_unique_names
-from vyre.lower.tree import Scope, is_cut
+from vyre.lower.cut_tree import Scope, is_cut
+from vyre.lower.fresh_names import fresh_names, with_unique_names
 
-_MUCH: Final = 16
+_LONG_TAIL: Final = 16
 
 
 def normalise(program: Program, scope: Scope) -> Program:
@@ -28,7 +28,7 @@ def normalise(program: Program, scope: Scope) -> Program:
     with cuts in them have a literal or an immutable variable as their stop, because later passes need it again.
     """
     program = with_unique_names(inline_calls(program))
-    names = names_in(program)
+    names = fresh_names(program)
     changing = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
     cuts = 0
     open_loops: list[int] = []
@@ -45,7 +45,7 @@ def normalise(program: Program, scope: Scope) -> Program:
             case n.IndirectDispatch():
                 return ()
             case n.Loop(var, start, stop, body):
-                if open_loops.pop() == cuts or _stays(stop, changing):
+                if open_loops.pop() == cuts or _is_invariant(stop, changing):
                     return (statement,)
                 last = names.make(f"{var}_stop")
                 if isinstance(start, (n.Lit, n.Var)):
@@ -56,10 +56,10 @@ def normalise(program: Program, scope: Scope) -> Program:
         return (statement,)
 
     entry = walk.rewrite(program.entry, on_statement=leave, on_enter=enter)
-    return program.with_entry(entry if scope is Scope.GRID else _with_more_cuts(entry))
+    return program.with_entry(entry if scope is Scope.GRID else _with_extra_barriers(entry))
 
 
-def _with_more_cuts(body: n.Body) -> n.Body:
+def _with_extra_barriers(body: n.Body) -> n.Body:
     """The list with a barrier behind everything that may or may not pass one, if there is much to do until the next.
 
     Whoever passes the barriers inside comes out together, but for those who return, so that is legal.
@@ -72,10 +72,10 @@ def _with_more_cuts(body: n.Body) -> n.Body:
         else:
             inside = list(walk.statements((statement,)))
             if any(isinstance(inner, n.Barrier) for inner in inside):
-                fields, lists = walk.BODY_FIELDS[type(statement)], map(_with_more_cuts, walk.bodies(statement))
+                fields, lists = walk.BODY_FIELDS[type(statement)], map(_with_extra_barriers, walk.bodies(statement))
                 statement = msgspec.structs.replace(statement, **dict(zip(fields, lists, strict=True)))
-                if _may_pass_none(statement):
-                    if passes_more or following > _MUCH:
+                if _may_bypass_barriers(statement):
+                    if passes_more or following > _LONG_TAIL:
                         done.append(n.Barrier())
                         following = 0
                     passes_more = True
@@ -84,12 +84,12 @@ def _with_more_cuts(body: n.Body) -> n.Body:
     return tuple(reversed(done))
 
 
-def _may_pass_none(statement: n.Stmt) -> bool:
+def _may_bypass_barriers(statement: n.Stmt) -> bool:
     """Whether there is a way through a statement around some of the barriers in it."""
     if isinstance(statement, (n.Block, n.Region)):
-        return any(walk.bodies(inner) and _may_pass_none(inner) for inner in statement.body)
+        return any(walk.bodies(inner) and _may_bypass_barriers(inner) for inner in statement.body)
     return any(isinstance(inner, n.Barrier) for inner in walk.statements((statement,)))
 
 
-def _stays(bound: n.Expr, changing: set[str]) -> bool:
+def _is_invariant(bound: n.Expr, changing: set[str]) -> bool:
     return isinstance(bound, n.Lit) or (isinstance(bound, n.Var) and bound.name not in changing)

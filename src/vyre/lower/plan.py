@@ -25,15 +25,15 @@ from vyre.ir.extensions import declared_names, inline_calls
 from vyre.ir.launch import Launch
 from vyre.ir.limits import MAX_ELEMENTS, MAX_NESTING
 from vyre.ir.program import Program
-from vyre.lower.crossing import Facts
-from vyre.lower.cut import Carrying, Cutter, Piece
-from vyre.lower.frame import Frame, Slot
-from vyre.lower.names import FreshNames, names_in
+from vyre.lower.cut import CutState, Cutter, Piece
+from vyre.lower.cut_tree import Cut, CutTree, Scope, build_tree, is_cut
+from vyre.lower.fresh_names import FreshNames, fresh_names
+from vyre.lower.grid_state import CONTROL_WORDS, GridState, Parking, StateNames, segment_buffer
 from vyre.lower.normalise import normalise
 from vyre.lower.rematerialise import possible_needs, with_needs
-from vyre.lower.state import CONTROL_WORDS, HiddenNames, Parking, State, segment_buffer
+from vyre.lower.spilling import CutFacts
 from vyre.lower.transfers import Capture, carry_transfers, pending_tags
-from vyre.lower.tree import Cut, CutTree, Scope, build_tree, is_cut
+from vyre.lower.workgroup_state import Slot, WorkgroupState
 
 DONE: Final = 0
 
@@ -102,7 +102,7 @@ class CutProgram(msgspec.Struct, frozen=True, eq=False):
 
     source: Program
     segments: tuple[Segment, ...]
-    state: State | None
+    state: GridState | None
     straight: bool
 
 
@@ -164,7 +164,7 @@ def plan_cut(cut: CutProgram, launch: Launch) -> GridSyncPlan:
 
 def uncut(program: Program) -> CutProgram:
     """A program that is launched whole, as the only segment."""
-    return CutProgram(program, (_whole(program),), None, True)
+    return CutProgram(program, (_uncut_segment(program),), None, True)
 
 
 def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
@@ -181,23 +181,23 @@ def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
 def _cut(source: Program) -> CutProgram:
     # The host has a part in a trap, whether or not a resume follows.
     if not any(is_cut(one, Scope.GRID) or isinstance(one, n.Trap) for one in walk.statements(source.entry)):
-        return CutProgram(source, (_whole(source),), None, True)
+        return CutProgram(source, (_uncut_segment(source),), None, True)
     opened = _open(source, Scope.GRID)
-    names = HiddenNames(opened.names, opened.row, len(opened.tree.cuts))
-    state = State(opened.program, opened.tree, opened.facts, names, opened.captures, opened.straight)
+    names = StateNames(opened.names, opened.row, len(opened.tree.cuts))
+    state = GridState(opened.program, opened.tree, opened.facts, names, opened.captures, opened.straight)
     return CutProgram(source, _segments(source, opened, state), state, opened.straight)
 
 
 def cut_workgroup(source: Program) -> CutWorkgroup:
     """Cuts a legal program without grid-wide points and transfers at the barriers of its workgroups."""
     if not source.stats().has_barriers:
-        return CutWorkgroup((_whole(source),), (), "", True)
+        return CutWorkgroup((_uncut_segment(source),), (), "", True)
     opened = _open(source, Scope.WORKGROUP)
-    frame = Frame(opened.program, opened.tree, opened.facts, opened.names, opened.straight)
+    frame = WorkgroupState(opened.program, opened.tree, opened.facts, opened.names, opened.straight)
     return CutWorkgroup(_segments(source, opened, frame), frame.slots, frame.control, opened.straight)
 
 
-def _whole(source: Program) -> Segment:
+def _uncut_segment(source: Program) -> Segment:
     return Segment(source, "start", (DONE,), source)
 
 
@@ -206,7 +206,7 @@ class _Opened(msgspec.Struct, frozen=True, eq=False):
 
     program: Program
     tree: CutTree
-    facts: Facts
+    facts: CutFacts
     names: FreshNames
     row: str
     captures: tuple[Capture, ...]
@@ -215,7 +215,7 @@ class _Opened(msgspec.Struct, frozen=True, eq=False):
 
 def _open(source: Program, scope: Scope) -> _Opened:
     program = normalise(source, scope)
-    names = names_in(program)
+    names = fresh_names(program)
     row = names.make("row")
 
     def is_point(statement: n.Stmt) -> bool:
@@ -233,18 +233,18 @@ def _open(source: Program, scope: Scope) -> _Opened:
     wanted = {number: with_needs((name for name in facts if name in types), needs) for number, facts in live.items()}
     levels = levels_at_barriers(program, wanted)
     if scope is Scope.GRID:
-        facts = Facts(frozenset(decl.name for decl in program.shared_buffers()), True, types, live, levels)
+        facts = CutFacts(frozenset(decl.name for decl in program.shared_buffers()), True, types, live, levels)
     else:
         # A workgroup's memory lasts as long as the workgroup does, and what it keeps there is at hand.
-        facts = Facts(frozenset(), False, types, live, levels)
+        facts = CutFacts(frozenset(), False, types, live, levels)
     return _Opened(program, tree, facts, names, row, captures, _is_straight(tree))
 
 
-def _segments(source: Program, opened: _Opened, carrying: Carrying) -> tuple[Segment, ...]:
+def _segments(source: Program, opened: _Opened, state: CutState) -> tuple[Segment, ...]:
     tree = opened.tree
-    cutter = Cutter(tree, carrying, opened.names, hides_inside=bool(opened.captures))
-    first = _segment(source, carrying, tree, None, cutter.first_segment())
-    return first, *(_segment(source, carrying, tree, cut, cutter.segment(cut)) for cut in tree.cuts)
+    cutter = Cutter(tree, state, opened.names, scans_items=bool(opened.captures))
+    first = _segment(source, state, tree, None, cutter.first_segment())
+    return first, *(_segment(source, state, tree, cut, cutter.segment(cut)) for cut in tree.cuts)
 
 
 def _is_straight(tree: CutTree) -> bool:
@@ -262,22 +262,24 @@ def _is_straight(tree: CutTree) -> bool:
 
 def _exits(tree: CutTree, piece: Piece) -> tuple[int, ...]:
     """The cuts that an invocation may come to, or wait for."""
-    following = {cut.order for cut in tree.cuts if cut.number in piece.marks}
-    following |= {trap.resume.order for trap in tree.traps if trap.number in piece.marks and trap.resume is not None}
-    ends = piece.falls or len(piece.marks) > sum(cut.number in piece.marks for cut in tree.cuts)
+    following = {cut.order for cut in tree.cuts if cut.number in piece.exit_points}
+    following |= {
+        trap.resume.order for trap in tree.traps if trap.number in piece.exit_points and trap.resume is not None
+    }
+    ends = piece.falls_through or len(piece.exit_points) > sum(cut.number in piece.exit_points for cut in tree.cuts)
     return (DONE, *sorted(following)) if ends or not following else tuple(sorted(following))
 
 
-def _segment(source: Program, carrying: Carrying, tree: CutTree, cut: Cut | None, piece: Piece) -> Segment:
+def _segment(source: Program, state: CutState, tree: CutTree, cut: Cut | None, piece: Piece) -> Segment:
     if piece.height > MAX_NESTING:
         raise InvalidProgram(
             f"cut at its barriers, '{source.name}' nests {piece.height} deep.",
             f"put the barriers into fewer than {MAX_NESTING - 2} lists inside one another.",
         )
-    begin = carrying.begin(cut)
-    declarations, hidden = carrying.hidden.declare(piece.hidden | carrying.hidden.used_in(begin))
+    begin = state.prologue(cut)
+    declarations, generated = state.generated.declare(piece.generated | state.generated.used_in(begin))
     entry = (*declarations, *begin, *piece.statements)
-    program = _with_entry(source, "0" if cut is None else str(cut.order), entry, hidden)
+    program = _with_entry(source, "0" if cut is None else str(cut.order), entry, generated)
     exits = _exits(tree, piece)
     narrowed = _narrowed(program)
     if cut is None:
@@ -285,7 +287,7 @@ def _segment(source: Program, carrying: Carrying, tree: CutTree, cut: Cut | None
     tag = cut.statement.tag if isinstance(cut.statement, n.Resume) else None
     before = _copy_program(source, cut)
     copy = None if before is None else _narrowed(before)
-    return Segment(program, f"after {_words(cut)}", exits, narrowed, before, copy, tag)
+    return Segment(program, f"after {_cut_label(cut)}", exits, narrowed, before, copy, tag)
 
 
 def _narrowed(program: Program) -> Program:
@@ -296,12 +298,12 @@ def _narrowed(program: Program) -> Program:
     )
 
 
-def _with_entry(source: Program, suffix: str, entry: n.Body, hidden: Sequence[BufferDecl] = ()) -> Program:
+def _with_entry(source: Program, suffix: str, entry: n.Body, generated: Sequence[BufferDecl] = ()) -> Program:
     """A program on the buffers of the one that is cut."""
     return msgspec.structs.replace(
         source,
         name=f"{source.name[:200]}_{suffix}",
-        buffers=(*map(segment_buffer, source.buffers), *hidden),
+        buffers=(*map(segment_buffer, source.buffers), *generated),
         entry=entry,
         source=None,
     )
@@ -321,7 +323,7 @@ def _copy_program(source: Program, cut: Cut) -> Program | None:
     return _with_entry(source, f"{cut.order}_copy", (n.If(first.eq(0), (copy,)),))
 
 
-def _words(cut: Cut) -> str:
+def _cut_label(cut: Cut) -> str:
     match cut.statement:
         case n.Barrier(order):
             word = "grid_sync" if order is n.MemoryOrder.GRID_SYNC else "barrier"
@@ -342,7 +344,7 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
     if not cut.straight:
         yield StateBuffer(names.control, "grid", "the next segment, and whether somebody trapped", CONTROL_WORDS)
     if names.row_words in used:
-        words = state.crossings.columns * launch.invocations
+        words = state.spills.columns * launch.invocations
         yield StateBuffer(names.row_words, "invocation", _row_contents(state), words)
     if names.memory in used:
         what = f"workgroup memory: {', '.join(state.memory_rows)}"
@@ -350,17 +352,17 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
     for capture in state.captures:
         what = f"what transfers to {capture.destination.name} captured"
         yield StateBuffer(capture.buffer, "invocation", what, capture.words(launch))
-    for order, crossing in enumerate(state.crossings.at, 1):
-        if crossing.grid_cells or crossing.group_cells:
-            shared = [one.name for one in crossing.carried if not one.in_row]
+    for order, spill in enumerate(state.spills.at, 1):
+        if spill.grid_cells or spill.group_cells:
+            shared = [one.name for one in spill.carried if not one.in_row]
             name, read_name = names.cells_out[order - 1], names.cells_in[order - 1]
-            words = crossing.grid_cells + crossing.group_cells * groups
-            scope = "workgroup" if crossing.group_cells else "grid"
+            words = spill.grid_cells + spill.group_cells * groups
+            scope = "workgroup" if spill.group_cells else "grid"
             copies = 2 if order in cut.segments[order].exits else 1
             yield StateBuffer(name, scope, f"at cut {order}: {', '.join(shared)}", words, read_name, order, copies)
 
 
-def _row_contents(state: State) -> str:
-    carried = dict.fromkeys(one.name for crossing in state.crossings.at for one in crossing.carried if one.in_row)
-    status = ["who returned or trapped"] if state.some_leave else []
+def _row_contents(state: GridState) -> str:
+    carried = dict.fromkeys(one.name for spill in state.spills.at for one in spill.carried if one.in_row)
+    status = ["who returned or trapped"] if state.may_exit_early else []
     return ", ".join([*status, *carried])

@@ -3,7 +3,7 @@
 Those that cost little and cannot have changed: built from literals, ids, lengths, other values that stay what they are
 and, where loading again is as good as keeping, elements of buffers that nobody writes any more. What several values
 have in common is computed once behind a cut, so it counts for none of them: of many values that a loop keeps for all of
-its passes, each alone may look as if it were worth carrying. The variable of a loop is there in any case, because it is
+its passes, each alone may look as if it were worth state. The variable of a loop is there in any case, because it is
 carried wherever it is visible, and so is what a workgroup agrees on: to carry that costs little.
 """
 
@@ -21,9 +21,9 @@ from vyre.ir.program import Program
 from vyre.semantics.operators import MATH_FUNCTIONS
 
 # What it costs to carry a value over a cut, and to do some things again, where most operations cost 1.
-CARRYING: Final = 16
-_LOAD: Final = 4
-_DIVISION: Final = 8
+SPILL_COST: Final = 16
+_LOAD_COST: Final = 4
+_DIVISION_COST: Final = 8
 # Who asks for what is wanted; no variable has this name.
 _ROOT: Final = ""
 _FREE: Final = (
@@ -61,7 +61,7 @@ def with_needs(names: Iterable[str], needs: Mapping[str, Iterable[str]]) -> froz
 def recomputable(
     program: Program,
     excluded: Iterable[str],
-    agreed: Container[str],
+    uniform: Container[str],
     live: Sequence[frozenset[str]],
     *,
     reloads: bool,
@@ -84,16 +84,16 @@ def recomputable(
             """What a value costs by itself behind the cut."""
             if name in declared and name not in kept:
                 return candidates[name].cost
-            is_there = name in names or name in loop_variables or name in agreed
-            return 0 if is_there else CARRYING
+            is_there = name in names or name in loop_variables or name in uniform
+            return 0 if is_there else SPILL_COST
 
         wanted = sorted(names & declared.keys() - kept, key=declared.__getitem__)
-        needs = _needs_behind(wanted, candidates, kept)
+        needs = _transitive_needs(wanted, candidates, kept)
         totals = _totals(wanted, needs, declared, cost_of)
         pending, seen = wanted, set(wanted)
         while pending:
             name = pending.pop()
-            if totals[name] > CARRYING:
+            if totals[name] > SPILL_COST:
                 kept.add(name)
             else:
                 more = needs[name] - seen
@@ -102,7 +102,7 @@ def recomputable(
     return {name: value for name, value in candidates.items() if name not in kept}
 
 
-def _needs_behind(
+def _transitive_needs(
     wanted: Iterable[str], candidates: Mapping[str, Recomputed], kept: Container[str]
 ) -> dict[str, frozenset[str]]:
     """The needs of wanted values, and of all those in turn; what is not computed again has none."""
@@ -149,7 +149,7 @@ def _totals(
     totals = dict.fromkeys([*order, _ROOT], 0)
     for name in order:
         totals[name] += cost_of(name)
-        totals[above[name]] += min(totals[name], CARRYING)
+        totals[above[name]] += min(totals[name], SPILL_COST)
     return totals
 
 
@@ -169,7 +169,9 @@ def _candidates(
         if isinstance(statement, n.Let) and statement.name not in changing:
             nodes = walk.postorder(statement.value)
             cost = sum(map(_cost, nodes))
-            if cost <= CARRYING and all(may_reload(node.buffer, number) for node in nodes if isinstance(node, n.Load)):
+            if cost <= SPILL_COST and all(
+                may_reload(node.buffer, number) for node in nodes if isinstance(node, n.Load)
+            ):
                 needs = frozenset(node.name for node in nodes if isinstance(node, n.Var))
                 found[statement.name] = Recomputed(statement, cost, needs)
     return found
@@ -181,9 +183,9 @@ def _cost(node: n.Expr) -> int:
         case n.Var() | n.Lit():
             return 0
         case n.Load():
-            return _LOAD
+            return _LOAD_COST
         case n.UnOp(op) if op not in MATH_FUNCTIONS:
             return 1
         case n.BinOp(op):
-            return _DIVISION if op in ("div", "mod") else 1
-    return 1 if isinstance(node, _FREE) else CARRYING + 1
+            return _DIVISION_COST if op in ("div", "mod") else 1
+    return 1 if isinstance(node, _FREE) else SPILL_COST + 1

@@ -17,13 +17,13 @@ from vyre.analyze.uniformity import DIVERGENT
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
+from vyre.lower.cut_tree import Cut, CutTree
 from vyre.lower.rematerialise import recomputable, with_needs
-from vyre.lower.tree import Cut, CutTree
-from vyre.lower.words import words_of
+from vyre.lower.word_packing import word_count
 from vyre.semantics.types import DType
 
 
-class Carried(msgspec.Struct, frozen=True):
+class SpilledVariable(msgspec.Struct, frozen=True):
     """A variable that crosses a cut: who agrees on it, and the columns or cells of its words."""
 
     name: str
@@ -36,22 +36,22 @@ class Carried(msgspec.Struct, frozen=True):
         return self.level >= DIVERGENT
 
 
-class Crossing(msgspec.Struct, frozen=True):
+class Spill(msgspec.Struct, frozen=True):
     """Everything that crosses one cut.
 
-    ``given_back`` are the variables that have a value behind it, ``blank`` those that are only assigned there. The
+    ``restored`` are the variables that have a value behind it, ``blank`` those that are only assigned there. The
     cells of the grid come first, then for each value of a workgroup one cell for each workgroup.
     """
 
-    carried: tuple[Carried, ...]
-    given_back: frozenset[str]
+    carried: tuple[SpilledVariable, ...]
+    restored: frozenset[str]
     blank: frozenset[str]
     memory: tuple[str, ...]
     grid_cells: int
     group_cells: int
 
 
-class Facts(msgspec.Struct, frozen=True):
+class CutFacts(msgspec.Struct, frozen=True):
     """What is known of a program about to be cut; ``live`` and ``levels`` are by the canonical numbers of the cuts.
 
     ``memory`` is the workgroup memory that does not last from one segment to the next. ``reloads`` says that to load
@@ -65,50 +65,50 @@ class Facts(msgspec.Struct, frozen=True):
     levels: Mapping[int, Mapping[str, int]]
 
 
-class Crossings:
+class Spills:
     """What crosses the cuts of a program: ``at`` each of them, in how many ``columns``.
 
     ``recomputed`` are the variables that are computed again rather than carried. The first columns are reserved.
     """
 
-    def __init__(self, program: Program, tree: CutTree, facts: Facts, reserved_columns: int) -> None:
+    def __init__(self, program: Program, tree: CutTree, facts: CutFacts, reserved_columns: int) -> None:
         self.tree = tree
         self.facts = facts
         self.columns = reserved_columns
-        agreed = {name for levels in facts.levels.values() for name in levels}
-        agreed -= {name for levels in facts.levels.values() for name, level in levels.items() if level >= DIVERGENT}
+        uniform = {name for levels in facts.levels.values() for name in levels}
+        uniform -= {name for levels in facts.levels.values() for name, level in levels.items() if level >= DIVERGENT}
         live = [facts.live[cut.number] & facts.types.keys() for cut in tree.cuts]
-        self.recomputed = recomputable(program, _passed_over(tree), agreed, live, reloads=facts.reloads)
+        self.recomputed = recomputable(program, _skipped_by_traps(tree), uniform, live, reloads=facts.reloads)
         self._needs = {name: value.needs for name, value in self.recomputed.items()}
         self.declared_at = _declared_at(program)
         lost = facts.memory & written_buffers(program)
         self.memory = [decl.name for decl in program.shared_buffers() if decl.name in lost]
         saved = [self._saved(cut) for cut in tree.cuts]
         self.column_of = self._assign_columns(saved)
-        self.at = [self._crossing(cut, names) for cut, names in zip(tree.cuts, saved, strict=True)]
+        self.at = [self._spill_at(cut, names) for cut, names in zip(tree.cuts, saved, strict=True)]
 
     def _saved(self, cut: Cut) -> list[str]:
-        names = [name for name in self._given_back(cut) if name not in self.recomputed]
+        names = [name for name in self._restored_at(cut) if name not in self.recomputed]
         return sorted(names, key=self.declared_at.__getitem__)
 
-    def _given_back(self, cut: Cut) -> frozenset[str]:
+    def _restored_at(self, cut: Cut) -> frozenset[str]:
         return with_needs((name for name in self.facts.live[cut.number] if name in self.facts.types), self._needs)
 
-    def _crossing(self, cut: Cut, saved: Sequence[str]) -> Crossing:
+    def _spill_at(self, cut: Cut, saved: Sequence[str]) -> Spill:
         live, types, levels = self.facts.live[cut.number], self.facts.types, self.facts.levels[cut.number]
-        carried: list[Carried] = []
+        carried: list[SpilledVariable] = []
         cells = [0, 0]
         for name in saved:
             dtype, level = types[name], levels[name]
             if level >= DIVERGENT:
-                carried.append(Carried(name, dtype, level, self.column_of[name]))
+                carried.append(SpilledVariable(name, dtype, level, self.column_of[name]))
             else:
-                first, cells[level] = cells[level], cells[level] + words_of(dtype)
-                carried.append(Carried(name, dtype, level, tuple(range(first, cells[level]))))
-        given_back = self._given_back(cut)
-        blank = frozenset(fact[1:] for fact in live if fact.startswith(ASSIGNED)) - given_back
+                first, cells[level] = cells[level], cells[level] + word_count(dtype)
+                carried.append(SpilledVariable(name, dtype, level, tuple(range(first, cells[level]))))
+        restored = self._restored_at(cut)
+        blank = frozenset(fact[1:] for fact in live if fact.startswith(ASSIGNED)) - restored
         memory = tuple(name for name in self.memory if MEMORY + name in live)
-        return Crossing(tuple(carried), given_back, blank, memory, *cells)
+        return Spill(tuple(carried), restored, blank, memory, *cells)
 
     def _assign_columns(self, saved: Sequence[Sequence[str]]) -> dict[str, tuple[int, ...]]:
         """Columns for the variables of single invocations; those that never cross the same cut may share one."""
@@ -117,12 +117,12 @@ class Crossings:
             for name in names:
                 if self.facts.levels[cut.number][name] >= DIVERGENT:
                     at_cuts.setdefault(name, []).append(index)
-        columns = places_apart(at_cuts, lambda name: words_of(self.facts.types[name]), self.columns)
+        columns = disjoint_places(at_cuts, lambda name: word_count(self.facts.types[name]), self.columns)
         self.columns = max((column + 1 for chosen in columns.values() for column in chosen), default=self.columns)
         return columns
 
 
-def places_apart(
+def disjoint_places(
     at_cuts: Mapping[str, Sequence[int]], size_of: Callable[[str], int], reserved: int = 0
 ) -> dict[str, tuple[int, ...]]:
     """Places for things that cross cuts, so that no two that cross the same one share any; some are ``reserved``."""
@@ -155,7 +155,7 @@ def _declared_at(program: Program) -> dict[str, int]:
     return found
 
 
-def _passed_over(tree: CutTree) -> set[str]:
+def _skipped_by_traps(tree: CutTree) -> set[str]:
     """The variables whose declaration an invocation that trapped passes over on its way to the resume."""
     found: set[str] = set()
     for trap in tree.traps:

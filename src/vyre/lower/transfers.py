@@ -20,13 +20,13 @@ from vyre.ir.buffers import BufferDecl
 from vyre.ir.launch import Launch
 from vyre.ir.nodes import lit
 from vyre.ir.program import Program
-from vyre.lower.names import FreshNames
+from vyre.lower.fresh_names import FreshNames
 
 Issue = n.AsyncLoad | n.AsyncStore
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """A hidden buffer with a row of bytes for each invocation: what a transfer to ``destination`` captured.
+    """A generated buffer with a row of bytes for each invocation: what a transfer to ``destination`` captured.
 
     A row is as long as the transfer, if that is known, and never longer than the destination.
     """
@@ -62,10 +62,10 @@ def carry_transfers(
     program: Program, tags: set[str], names: FreshNames, row: str
 ) -> tuple[Program, tuple[Capture, ...]]:
     """The program with the transfers of these tags as copies, and what they capture; ``row`` is the invocation's."""
-    return _Carrier(program, tags, names, row).run()
+    return _TransferCarrier(program, tags, names, row).run()
 
 
-class _Carrier:
+class _TransferCarrier:
     def __init__(self, program: Program, tags: set[str], names: FreshNames, row: str) -> None:
         self.program = program
         self.tags = tags

@@ -1,4 +1,4 @@
-"""How is a value of any type kept in 32-bit words? State between segments is words, so that it needs few buffers."""
+"""How is a value of any type kept in 32-bit words? GridState between segments is words, so that it needs few buffers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vyre.semantics.types import DType
 _HALF = lit(32, DType.U64)
 
 
-def words_of(dtype: DType) -> int:
+def word_count(dtype: DType) -> int:
     """How many words a value takes."""
     return 2 if dtype.bits == 64 else 1
 
 
-def to_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
+def pack_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
     """The words of a value, low ones first; the value is evaluated once for each."""
     bits = value if dtype.unsigned is dtype else n.Bitcast(dtype.unsigned, value)
     match dtype.bits:
@@ -27,7 +27,7 @@ def to_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
     return [n.Cast(DType.U32, bits)]
 
 
-def from_words(words: Sequence[n.Expr], dtype: DType) -> n.Expr:
+def unpack_words(words: Sequence[n.Expr], dtype: DType) -> n.Expr:
     """The value that has these words."""
     unsigned = dtype.unsigned
     match dtype.bits:

@@ -11,7 +11,7 @@ from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.masks import Masks
 from vyre.emit.llvm.memory import ALL
-from vyre.emit.llvm.streams import LEAST_VECTOR_BYTES
+from vyre.emit.llvm.streams import MIN_VECTOR_BYTES
 from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import Value
 from vyre.ir import nodes as n
@@ -19,15 +19,15 @@ from vyre.semantics.types import DType
 
 
 class Accesses(Masks):
-    """Writes loads and stores. ``mask`` says which lanes are active, ``is_somebody`` that some are for certain."""
+    """Writes loads and stores. ``mask`` says which lanes are active, ``has_active_lane`` that some are for certain."""
 
     def __init__(self, width: int, layout: Layout) -> None:
         super().__init__(width)
         self.layout, self.step = layout, layout.step
         self.proved: frozenset[int] = frozenset()
-        self.ahead: frozenset[int] = frozenset()
+        self.prefetch: frozenset[int] = frozenset()
         self.streamed: frozenset[str] = frozenset()
-        self.mask, self.is_somebody = ALL, True
+        self.mask, self.has_active_lane = ALL, True
         self.places: dict[str, m.Place] = {}
         self.notes = dict.fromkeys(
             ("uniform loads", "linear loads", "strided loads", "gathers", "uniform stores", "linear stores",
@@ -49,8 +49,8 @@ class Accesses(Masks):
         return first
 
     def _is_proved(self, access: n.Node, *, happens_anyway: bool = False) -> bool:
-        """Whether an access needs no check; one that happens even if nobody is active does, unless somebody is."""
-        proved = id(access) in self.proved and (self.is_somebody or not happens_anyway)
+        """Whether an access needs no check; one that happens even if nobody is active does, unless has_active is."""
+        proved = id(access) in self.proved and (self.has_active_lane or not happens_anyway)
         self.notes["checks removed" if proved else "checks kept"] += 1
         return proved
 
@@ -68,8 +68,8 @@ class Accesses(Masks):
             return Value(place.dtype, Shape.UNIFORM, text)
         if index.shape.stride == 1:
             self.notes["linear loads"] += 1
-            ahead = id(load) in self.ahead and self._fills_lines(place)
-            raw = self._load_linear(place, index, proved, ahead)
+            prefetch = id(load) in self.prefetch and self._fills_lines(place)
+            raw = self._load_linear(place, index, proved, prefetch)
         else:
             self.notes["strided loads" if index.shape.stride else "gathers"] += 1
             vector = self._vector(index)
@@ -77,18 +77,18 @@ class Accesses(Masks):
         return Value(place.dtype, Shape.VARYING, self.vector.from_memory(place.dtype, raw))
 
     def _fills_lines(self, place: m.Place) -> bool:
-        return place.dtype.bytes * self.width >= LEAST_VECTOR_BYTES
+        return place.dtype.bytes * self.width >= MIN_VECTOR_BYTES
 
-    def _load_linear(self, place: m.Place, index: Value, proved: bool, ahead: bool) -> str:
+    def _load_linear(self, place: m.Place, index: Value, proved: bool, prefetch: bool) -> str:
         code, width = self.code, self.width
         is_straight = place.is_short or not index.shape.wraps
         if is_straight and proved:
-            return m.load_consecutive(code, place, index.text, self.mask, width, ahead=ahead)
+            return m.load_consecutive(code, place, index.text, self.mask, width, prefetch=prefetch)
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
         # Inactive lanes read too if that is the simpler mask: what they get is never used.
-        straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width, ahead=ahead)
+        straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width, prefetch=prefetch)
         code.go(end)
         code.begin(far)
         vector = self._vector(index)
@@ -96,7 +96,7 @@ class Accesses(Masks):
             around = m.load_consecutive(code, place, index.text, m.in_bounds(code, place, vector, width), width)
         else:
             around = m.gather(code, place, vector, self._allowed(place, vector, proved), width, cold=True)
-        code.fall(end)
+        code.fall_through(end)
         kind = shaped(STORED[place.dtype], width)
         return code.put(f"phi {kind} [ {straight}, %{near} ], [ {around}, %{far} ]")
 
@@ -140,21 +140,21 @@ class Accesses(Masks):
             m.store_consecutive(code, place, index.text, raw, allowed, width)
         else:
             m.scatter(code, place, vector, raw, allowed, width, cold=True)
-        code.fall(end)
+        code.fall_through(end)
 
     def _store_uniform(self, place: m.Place, index: Value, value: Value, proved: bool) -> None:
         code = self.code
         raw = self.scalar.to_memory(place.dtype, value.text)
-        end = self._pass_over_if_nobody()
+        end = self._skip_if_none_active()
         # Of scalar code, each invocation has an index of its own, unless it is a literal.
         is_private = not self.width and index.text.startswith("%")
         m.store_uniform(code, place, index.text, raw, checked=not proved, is_private=is_private)
         if end:
-            code.fall(end)
+            code.fall_through(end)
 
-    def _pass_over_if_nobody(self) -> str:
-        """Jumps over what follows where nobody is active; the label behind it, none if somebody is for certain."""
-        if self.is_somebody:
+    def _skip_if_none_active(self) -> str:
+        """Jumps over what follows where nobody is active; the label behind it, none if has_active is for certain."""
+        if self.has_active_lane:
             return ""
         there, end = self.code.label("somebody"), self.code.label("end")
         self.code.branch(self._any(self.mask), there, end)

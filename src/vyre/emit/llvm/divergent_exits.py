@@ -9,17 +9,17 @@ from vyre.analyze.shapes import Shape, Shapes
 from vyre.ir import nodes as n
 from vyre.ir import walk
 
-Leavings = dict[int, frozenset[type[n.Stmt]]]
+DivergentExits = dict[int, frozenset[type[n.Stmt]]]
 
 
-def leavings(body: n.Body, shapes: Shapes) -> Leavings:
+def divergent_exits(body: n.Body, shapes: Shapes) -> DivergentExits:
     """For each statement (by identity), the jumps in it that some lanes may make without the others."""
-    found: Leavings = {}
+    found: DivergentExits = {}
     _leave(body, shapes, found, together=True)
     return found
 
 
-def _leave(body: n.Body, shapes: Shapes, found: Leavings, *, together: bool) -> frozenset[type[n.Stmt]]:
+def _leave(body: n.Body, shapes: Shapes, found: DivergentExits, *, together: bool) -> frozenset[type[n.Stmt]]:
     every: set[type[n.Stmt]] = set()
     for statement in body:
         ways: set[type[n.Stmt]] = set()

@@ -32,7 +32,7 @@ _GIVEN: Final = n.Var("")
 class Expressions(Accesses):
     """Writes expressions; ``id_values`` are the ids as the vector at hand has them.
 
-    ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``fills`` are
+    ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``next_slots`` are
     where it puts the next value. In a search, comparisons make words. ``remainders`` are the dividends and the one
     divisor of what is the remainder of a division by one scalar.
     """
@@ -46,7 +46,7 @@ class Expressions(Accesses):
         self.remainders: dict[str, tuple[str, str]] = {}
         self.cells: dict[str, Cell] = {}
         self.slots: dict[str, Cell] = {}
-        self.fills: dict[str, Cell] = {}
+        self.next_slots: dict[str, Cell] = {}
         self.id_values: dict[tuple[type[n.Expr], int], Value] = {}
 
     def _address(self, cell: Cell) -> str:
@@ -89,7 +89,7 @@ class Expressions(Accesses):
             case n.Load():
                 return self._load(node, given[0])
             case n.InvocationId(axis) | n.WorkgroupId(axis) | n.LocalId(axis):
-                return self._known(self.id_values[type(node), axis], self.layout.shape_of(node))
+                return self._with_shape(self.id_values[type(node), axis], self.layout.shape_of(node))
             case n.NumWorkgroups(axis):
                 return Value(DType.U32, Shape.UNIFORM, f"%grid.{'xyz'[axis]}")
             case n.BufLen(buffer):
@@ -100,11 +100,11 @@ class Expressions(Accesses):
                 expected = given[1] if node.expected is not None else None
                 operand = given[-1] if node.value is not None else None
                 old = self._atomic(node, given[0], expected, operand)
-                return self._known(old, self.layout.shape_of(node))
+                return self._with_shape(old, self.layout.shape_of(node))
             case _:
-                return self._known(self._subgroup(node, given), self.layout.shape_of(node))
+                return self._with_shape(self._subgroup(node, given), self.layout.shape_of(node))
 
-    def _known(self, value: Value, shape: Shape) -> Value:
+    def _with_shape(self, value: Value, shape: Shape) -> Value:
         """A value by its shape: where that tells about the other lanes, lane 0's is enough."""
         if shape is Shape.VARYING:
             return value
@@ -121,7 +121,7 @@ class Expressions(Accesses):
         shape = self.layout.shape_of(node, [value.shape for value in given])
         dtype = given[0].dtype
         if self.is_searching and shape is Shape.VARYING and isinstance(node, n.BinOp):
-            beyond = self._lanes_beyond(node.op, *given)
+            beyond = self._compare_with_linear(node.op, *given)
             if beyond:
                 return Value(DType.BOOL, shape, beyond)
         if shape is Shape.VARYING:
@@ -140,7 +140,7 @@ class Expressions(Accesses):
                 holds = self._is_multiple(dtype, *self.remainders[given[0].text])
                 return Value(DType.BOOL, shape, holds if op == "eq" else self._not(holds))
             case n.BinOp("and" | "or" | "xor" as op) if shape is Shape.VARYING and dtype is DType.BOOL:
-                return Value(dtype, shape, self._joined(op, *texts))
+                return Value(dtype, shape, self._combine(op, *texts))
             case n.BinOp(op):
                 return Value(OPERATORS[op].result_type(dtype), shape, lanes.binary(op, dtype, *texts))
             case n.UnOp(op):
@@ -148,7 +148,7 @@ class Expressions(Accesses):
             case n.Select() if (
                 shape is Shape.VARYING and given[1].dtype is DType.BOOL and not self.words.keys().isdisjoint(texts)
             ):
-                return Value(DType.BOOL, shape, self._chosen(*texts))
+                return Value(DType.BOOL, shape, self._select_mask(*texts))
             case n.Select():
                 chosen = given[1].dtype
                 return Value(chosen, shape, lanes.select(texts[0], ELEMENT[chosen], texts[1], texts[2]))
@@ -164,7 +164,7 @@ class Expressions(Accesses):
     def _is_multiple(self, dtype: DType, a: str, b: str) -> str:
         equal, always = self.vector.is_multiple(dtype, a, b)
         if self.is_searching:
-            return self._joined("or", equal, self._as_mask(self.code.put(f"sext i1 {always} to i{self.width}")))
+            return self._combine("or", equal, self._as_mask(self.code.put(f"sext i1 {always} to i{self.width}")))
         return self.vector.op("or", "i1", equal, spread(self.code, "i1", always, self.width))
 
     def _atomic(
@@ -241,7 +241,7 @@ class Expressions(Accesses):
         """
         element = ELEMENT[value.dtype]
         text = self.vector.select(self.mask, element, self._vector(value), NONE)
-        known = self._known_lanes(node.lane)
+        known = self._constant_lanes(node.lane)
         if known is not None:
             return Value(value.dtype, Shape.VARYING, self._permuted(value.dtype, text, known))
         held = DType.F32 if element == "float" else value.dtype
@@ -252,7 +252,7 @@ class Expressions(Accesses):
             taken = self._stored_and_taken(held, raw, lane)
         return Value(value.dtype, Shape.VARYING, self.vector.from_memory(held, taken))
 
-    def _known_lanes(self, root: n.Expr) -> list[int] | None:
+    def _constant_lanes(self, root: n.Expr) -> list[int] | None:
         """What an expression of type u32 gives in each lane, where that is a compile-time constant."""
         lanes = range(self.width)
 

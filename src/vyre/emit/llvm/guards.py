@@ -33,16 +33,16 @@ def guard_of(program: Program) -> Guard | None:
                 for changed in walk.statements(program.entry):
                     if isinstance(changed, n.Assign):
                         known.pop(changed.name, None)
-                return _as_guard(statement, _looked_up(condition, known), known, program)
+                return _match_guard(statement, _resolve(condition, known), known, program)
             case _:
                 return None
     return None
 
 
-def _as_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], program: Program) -> Guard | None:
+def _match_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], program: Program) -> Guard | None:
     if not isinstance(condition, n.BinOp):
         return None
-    op, left, right = condition.op, _looked_up(condition.left, known), _looked_up(condition.right, known)
+    op, left, right = condition.op, _resolve(condition.left, known), _resolve(condition.right, known)
     if op in _SWAPPED:
         op, left, right = _SWAPPED[op], right, left
     fixed = frozenset(decl.name for decl in program.buffers) - written_buffers(program)
@@ -51,7 +51,7 @@ def _as_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], prog
     return None
 
 
-def _looked_up(expression: n.Expr, known: dict[str, n.Expr]) -> n.Expr:
+def _resolve(expression: n.Expr, known: dict[str, n.Expr]) -> n.Expr:
     """What a variable stands for, however many times it was named again."""
     while isinstance(expression, n.Var) and expression.name in known:
         expression = known[expression.name]

@@ -12,40 +12,40 @@ from typing import Final
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
-from vyre.lower.names import FreshNames, names_in
+from vyre.lower.fresh_names import FreshNames, fresh_names
 
-_MOST_CHEAP: Final = 16
-_CHEAP: Final = {
+_MAX_CHEAP_NODES: Final = 16
+_CHEAP_OPERATORS: Final = {
     "add", "sub", "mul", "shl", "shr", "and", "or", "xor", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "neg",
     "not", "lnot", "abs", "rotl", "rotr",
 }  # fmt: skip
 
 
-def with_choices(program: Program) -> Program:
+def if_convert(program: Program) -> Program:
     """The program, whose names are unique, with its cheap branches as choices."""
     if not program.stats().has(n.If):
         return program
-    names = names_in(program)
+    names = fresh_names(program)
 
     def choose(statement: n.Stmt) -> Iterable[n.Stmt]:
         if isinstance(statement, n.If) and is_cheap(statement.then) and is_cheap(statement.otherwise):
-            return _choice(statement, names)
+            return _select_assignments(statement, names)
         return (statement,)
 
     return program.with_entry(walk.rewrite(program.entry, on_statement=choose))
 
 
-def _choice(statement: n.If, names: FreshNames) -> list[n.Stmt]:
+def _select_assignments(statement: n.If, names: FreshNames) -> list[n.Stmt]:
     chosen = names.make("chosen")
     done: list[n.Stmt] = [n.Let(chosen, statement.condition)]
-    then, otherwise = (_side(body, names, done) for body in (statement.then, statement.otherwise))
+    then, otherwise = (_speculate(body, names, done) for body in (statement.then, statement.otherwise))
     for name in dict.fromkeys((*then, *otherwise)):
         values = (n.Var(side.get(name, name)) for side in (then, otherwise))
         done.append(n.Assign(name, n.Select(n.Var(chosen), *values)))
     return done
 
 
-def _side(body: n.Body, names: FreshNames, done: list[n.Stmt]) -> dict[str, str]:
+def _speculate(body: n.Body, names: FreshNames, done: list[n.Stmt]) -> dict[str, str]:
     """Adds what a side computes; gives, for each variable that it assigns, the name of the value it ends with."""
     current: dict[str, str] = {}
 
@@ -73,7 +73,7 @@ def is_cheap(body: n.Body) -> bool:
         for node in walk.postorder(statement.value):
             nodes += 1
             plain = isinstance(node, (n.Var, n.Lit, n.Select, n.InvocationId, n.BufLen))
-            plain = plain or (isinstance(node, (n.BinOp, n.UnOp)) and node.op in _CHEAP)
-            if not plain or nodes > _MOST_CHEAP:
+            plain = plain or (isinstance(node, (n.BinOp, n.UnOp)) and node.op in _CHEAP_OPERATORS)
+            if not plain or nodes > _MAX_CHEAP_NODES:
                 return False
     return True

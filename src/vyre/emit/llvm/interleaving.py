@@ -19,25 +19,25 @@ from vyre.semantics.operators import MATH_FUNCTIONS
 
 # Processors with vectors of so many lanes have registers for sets of lanes; others make vectors of them, and two of
 # those are no longer one set.
-_LANES_OF_SETS: Final = 16
-_MOST_IN_LOOP: Final = 48
-_LEAST_COMMON: Final = 24
+_MASK_REGISTER_LANES: Final = 16
+_MAX_LOOP_NODES: Final = 48
+_MIN_SHARED_NODES: Final = 24
 
 
-def vectors_abreast(program: Program, layout: Layout) -> int:
+def interleave_factor(program: Program, layout: Layout) -> int:
     """How many vectors of the layout a run of the program, whose variables have unique names, is for."""
-    if layout.step != _LANES_OF_SETS or any(dtype.bits > 32 for dtype in variable_types(program)):
+    if layout.step != _MASK_REGISTER_LANES or any(dtype.bits > 32 for dtype in variable_types(program)):
         return 1
     shapes = Shapes(program, layout)
     loops = [loop for loop in walk.statements(program.entry) if isinstance(loop, n.Loop | n.While)]
     if any(id(loop) in shapes.divergent for loop in loops):
         return 2 if all(map(_is_short, loops)) else 1
-    return 2 if _is_mostly_common(program, shapes) else 1
+    return 2 if _is_mostly_shared(program, shapes) else 1
 
 
 def _is_short(loop: n.Loop | n.While) -> bool:
     for count, node in enumerate(walk.expressions((loop,)), 1):
-        if count > _MOST_IN_LOOP or not isinstance(node, PLAIN) or _is_long(node):
+        if count > _MAX_LOOP_NODES or not isinstance(node, PLAIN) or _is_long(node):
             return False
     return not any(isinstance(statement, n.Store | n.CopyBytes) for statement in walk.statements(loop.body))
 
@@ -52,7 +52,7 @@ def _is_long(node: n.Expr) -> bool:
     return False
 
 
-def _is_mostly_common(program: Program, shapes: Shapes) -> bool:
+def _is_mostly_shared(program: Program, shapes: Shapes) -> bool:
     """Whether at most a third of the operations are done in every lane, and lanes go to memory side by side."""
     common, apart, is_plain = 0, 0, True
 
@@ -72,4 +72,4 @@ def _is_mostly_common(program: Program, shapes: Shapes) -> bool:
         is_plain = is_plain and not isinstance(statement, n.CopyBytes)
         if isinstance(statement, n.Store):
             is_plain = is_plain and found[0].stride in (0, 1)
-    return is_plain and common >= max(_LEAST_COMMON, 2 * apart)
+    return is_plain and common >= max(_MIN_SHARED_NODES, 2 * apart)

@@ -15,13 +15,13 @@ import msgspec
 
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
-from vyre.emit.llvm.abreast import vectors_abreast
-from vyre.emit.llvm.choices import with_choices
 from vyre.emit.llvm.expressions import ALL
 from vyre.emit.llvm.guards import Guard, guard_of
-from vyre.emit.llvm.privates import copies_of, merge_copies, private_buffers
+from vyre.emit.llvm.if_conversion import if_convert
+from vyre.emit.llvm.interleaving import interleave_factor
+from vyre.emit.llvm.privatization import copies_of, merge_copies, privatized_buffers
 from vyre.emit.llvm.statements import Statements
-from vyre.emit.llvm.streams import AHEAD_BYTES, AHEAD_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
+from vyre.emit.llvm.streams import PREFETCH_BYTES, PREFETCH_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
 from vyre.emit.llvm.text import ELEMENT, shaped, spread
 from vyre.emit.llvm.values import Cell, Value
 from vyre.emit.prepare import Prepared, prepare
@@ -31,7 +31,7 @@ from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.program import Program, has_shared_memory
 from vyre.lower import DONE, Slot, cut_workgroup
-from vyre.lower.names import with_unique_names
+from vyre.lower.fresh_names import with_unique_names
 from vyre.lower.transfers import Capture
 from vyre.semantics.types import DType
 
@@ -40,7 +40,7 @@ KERNEL: Final = "kernel"
 HEAD_WORDS: Final = 4
 OUT_OF_MEMORY: Final = 2
 # Of programs with more statements, what a mask costs is little beside the rest.
-_MOST_WRITTEN_TWICE: Final = 64
+_MAX_PEELED_STATEMENTS: Final = 64
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
 _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 
@@ -95,7 +95,7 @@ class _Shell:
     """The code around a body. ``size`` is that of a workgroup, ``step`` how many of its invocations a vector has."""
 
     def __init__(self, prepared: Prepared, width: int, flat: bool, check_elimination: bool) -> None:
-        self.program = program = with_choices(prepared.program)
+        self.program = program = if_convert(prepared.program)
         self.captures = prepared.captures
         self.flat = flat
         self.cut = cut_workgroup(program)
@@ -104,18 +104,18 @@ class _Shell:
         self.step = program.subgroup_size if program.stats().has_subgroup_ops else width
         self.size = math.prod(program.workgroup_size)
         if len(self.segments) == 1 and not program.stats().has_subgroup_ops and (flat or self.size % (2 * width) == 0):
-            self.step *= vectors_abreast(self.segments[0], Layout(program.workgroup_size, width, flat))
+            self.step *= interleave_factor(self.segments[0], Layout(program.workgroup_size, width, flat))
         self.width = 0 if width == 1 else max(2, self.step)
         self.chunks = -(-self.size // self.step)
         alone = min(self.size, self.step) == 1
-        self.agreed = frozenset(slot.buffer for slot in self.cut.slots if slot.agreed or alone)
-        layout = Layout(program.workgroup_size, self.step, flat, self.agreed)
+        self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or alone)
+        layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots)
         self.body = Statements(self.width, layout, check_elimination=check_elimination)
         self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         every = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in every if isinstance(node, _IDS))
-        self.private = private_buffers(program, _ignored(program))
+        self.private = privatized_buffers(program, _unread_variables(program))
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
 
@@ -138,7 +138,7 @@ class _Shell:
         code.begin("finish")
         for name, op in self.private.items():
             merge_copies(code, op, body.places[name], self.merged[name])
-        code.fall("abort")
+        code.fall_through("abort")
         if body.scratch:
             code.do("call void @free(ptr %scratch)")
         code.do("ret void")
@@ -187,19 +187,19 @@ class _Shell:
         """
         body, code = self.body, self.code
         for slot in self.cut.slots:
-            if slot.agreed:
+            if slot.is_uniform:
                 old, new = (
                     Cell(slot.dtype, Shape.UNIFORM, 0, pointer=code.allocate(ELEMENT[slot.dtype])) for _ in range(2)
                 )
-                body.slots[slot.buffer], body.fills[slot.buffer] = old, new
+                body.slots[slot.buffer], body.next_slots[slot.buffer] = old, new
                 continue
-            shape = Shape.UNIFORM if slot.buffer in self.agreed else Shape.VARYING
+            shape = Shape.UNIFORM if slot.buffer in self.uniform_slots else Shape.VARYING
             stride = _slot_bytes(slot, self.width) if shape is Shape.VARYING else 8
             offset = body.reserve(stride * self.chunks)
             cell = Cell(slot.dtype, shape, 0, offset=offset, stride=stride)
-            body.slots[slot.buffer] = body.fills[slot.buffer] = cell
+            body.slots[slot.buffer] = body.next_slots[slot.buffer] = cell
         if not self.cut.straight:
-            body.fills[self.cut.control] = Cell(DType.U32, Shape.UNIFORM, 0, pointer=code.allocate("i32"))
+            body.next_slots[self.cut.control] = Cell(DType.U32, Shape.UNIFORM, 0, pointer=code.allocate("i32"))
 
     def _prologue(self) -> None:
         """The argument block, and the workgroup's memory; written last, when it is known how much that is."""
@@ -238,14 +238,14 @@ class _Shell:
         code.go("start")
 
     def _choose_streams(self) -> None:
-        """How far a launch of this size reads ahead, and whether what it writes is too much for the caches."""
+        """How far a launch of this size reads prefetch, and whether what it writes is too much for the caches."""
         code, count = self.code, str(self.size)
         if not self.streams.read and not self.streams.written:
             return
         for name in _GRID:
             count = code.put(f"mul i64 {count}, {name}.wide")
-        far = code.put(f"icmp uge i64 {count}, {AHEAD_INVOCATIONS}")
-        code.do(f"%ahead = select i1 {far}, i64 {AHEAD_BYTES}, i64 0")
+        far = code.put(f"icmp uge i64 {count}, {PREFETCH_INVOCATIONS}")
+        code.do(f"%ahead = select i1 {far}, i64 {PREFETCH_BYTES}, i64 0")
         each = sum(self.program.buffer(name).dtype.bytes for name in self.streams.written)
         fits = code.put(f"icmp ult i64 {code.put(f'mul i64 {count}, {each}')}, {STREAMED_BYTES}")
         code.do(f"%cached = zext i1 {fits} to i64")
@@ -261,14 +261,14 @@ class _Shell:
         at = code.allocate("i64")
         code.begin("start")
         code.do(f"store i64 %first, ptr {at}")
-        if self.width and self.program.stats().statements <= _MOST_WRITTEN_TWICE:
+        if self.width and self.program.stats().statements <= _MAX_PEELED_STATEMENTS:
             notes = dict(body.notes)
-            body.passed = guard_of(self.segments[0]) if body.check_elimination else None
-            end = self._end_of_guarded(body.passed) if body.passed else "%last"
+            body.passed_guard = guard_of(self.segments[0]) if body.check_elimination else None
+            end = self._end_of_guarded(body.passed_guard) if body.passed_guard else "%last"
             odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
             self._walk_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
             code.begin("rest")
-            body.passed, body.notes, body.streams = None, notes, Streams()
+            body.passed_guard, body.notes, body.streams = None, notes, Streams()
         self._walk_vectors(at, "%last", "finish", whole=not self.width)
 
     def _end_of_guarded(self, guard: Guard) -> str:
@@ -282,7 +282,7 @@ class _Shell:
         body, code, width = self.body, self.code, self.width
         head, lanes = code.label("chunk"), code.label("lanes")
         body.run_end = code.label("next")
-        code.fall(head)
+        code.fall_through(head)
         here = code.put(f"load i64, ptr {at}")
         code.branch(code.put(f"icmp ult i64 {here}, {last}"), lanes, exit_)
         code.begin(lanes)
@@ -291,10 +291,10 @@ class _Shell:
             left = code.put(f"sub i64 {last}, {here}")
             short = code.intrinsic("umin", "i64", [("i64", left), ("i64", str(width))], ["i64"])
             count = spread(code, "i32", code.put(f"trunc i64 {short} to i32"), width)
-            body.mask = code.put(f"icmp ult {shaped('i32', width)} {_numbers(width)}, {count}")
+            body.mask = code.put(f"icmp ult {shaped('i32', width)} {_lane_numbers(width)}, {count}")
         self._flat_ids(code.put(f"trunc i64 {here} to i32"))
         body.write_run(self.segments[0])
-        code.fall(body.run_end)
+        code.fall_through(body.run_end)
         code.do(f"store i64 {code.put(f'add i64 {here}, {self.step}')}, ptr {at}")
         body.poll(head)
 
@@ -319,7 +319,7 @@ class _Shell:
         """The numbers of a vector's lanes, one after another."""
         if not self.width:
             return first
-        return self.body.vector.op("add", "i32", spread(self.code, "i32", first, self.width), _numbers(self.width))
+        return self.body.vector.op("add", "i32", spread(self.code, "i32", first, self.width), _lane_numbers(self.width))
 
     def _walk_workgroups(self) -> None:
         code = self.code
@@ -327,7 +327,7 @@ class _Shell:
         code.begin("start")
         code.do(f"store i64 %first, ptr {at}")
         self._first_workgroup(axes)
-        code.fall("group")
+        code.fall_through("group")
         here = code.put(f"load i64, ptr {at}")
         code.branch(code.put(f"icmp ult i64 {here}, %last"), "workgroup", "finish")
         code.begin("workgroup")
@@ -366,8 +366,8 @@ class _Shell:
     def _walk_segments(self) -> None:
         """Goes from segment to segment, as the control word says; one thread runs the workgroup, so nobody waits."""
         code = self.code
-        control = self.body.fills[self.cut.control].pointer
-        code.fall("segment0")
+        control = self.body.next_slots[self.cut.control].pointer
+        code.fall_through("segment0")
         for number, segment in enumerate(self.cut.segments):
             if number:
                 code.begin(f"segment{number}")
@@ -389,7 +389,7 @@ class _Shell:
         head, lanes, after = (code.label(hint) for hint in ("run", "lanes", "ran"))
         body.run_end = code.label("next")
         code.do(f"store i32 0, ptr {at}")
-        code.fall(head)
+        code.fall_through(head)
         body.chunk = code.put(f"load i32, ptr {at}")
         code.branch(code.put(f"icmp ult i32 {body.chunk}, {self.chunks}"), lanes, after)
         code.begin(lanes)
@@ -402,14 +402,14 @@ class _Shell:
             body.mask = body.vector.op("icmp ult", "i32", lane, body.vector.constant("i32", self.size))
         self._group_ids(first, lane)
         body.write_run(segment)
-        code.fall(body.run_end)
+        code.fall_through(body.run_end)
         code.do(f"store i32 {code.put(f'add i32 {body.chunk}, 1')}, ptr {at}")
         code.go(head)
         code.begin(after)
         filled = {s.buffer for s in walk.statements(segment.entry) if isinstance(s, n.Store)}
         for slot in self.cut.slots:
-            if slot.agreed and slot.buffer in filled:
-                kind, old, new = ELEMENT[slot.dtype], body.slots[slot.buffer], body.fills[slot.buffer]
+            if slot.is_uniform and slot.buffer in filled:
+                kind, old, new = ELEMENT[slot.dtype], body.slots[slot.buffer], body.next_slots[slot.buffer]
                 code.do(f"store {kind} {code.put(f'load {kind}, ptr {new.pointer}')}, ptr {old.pointer}")
 
     def _group_ids(self, first: str, lane: str) -> None:
@@ -445,11 +445,11 @@ class _Shell:
             body.id_values[kind, axis] = value
 
 
-def _numbers(width: int) -> str:
+def _lane_numbers(width: int) -> str:
     return f"<{', '.join(f'i32 {lane}' for lane in range(width))}>"
 
 
-def _ignored(program: Program) -> set[str]:
+def _unread_variables(program: Program) -> set[str]:
     """The variables that nobody reads or assigns."""
     used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
     declared = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}

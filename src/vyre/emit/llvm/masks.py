@@ -87,7 +87,7 @@ class Masks:
         self.words[mask] = word
         return mask
 
-    def _joined(self, op: str, a: str, b: str) -> str:
+    def _combine(self, op: str, a: str, b: str) -> str:
         if a not in self.words and b not in self.words:
             return self.vector.op(op, "i1", a, b)
         return self._as_mask(self.code.put(f"{op} i{self.width} {self._word(a)}, {self._word(b)}"))
@@ -95,14 +95,14 @@ class Masks:
     def _and(self, a: str, b: str) -> str:
         if a == ALL:
             return b
-        return a if b == ALL else self._joined("and", a, b)
+        return a if b == ALL else self._combine("and", a, b)
 
     def _not(self, mask: str) -> str:
-        return self._joined("xor", mask, ALL)
+        return self._combine("xor", mask, ALL)
 
-    def _chosen(self, mask: str, new: str, old: str) -> str:
+    def _select_mask(self, mask: str, new: str, old: str) -> str:
         """Of two sets, the one where the mask holds; LLVM makes more instructions of a choice between them."""
-        return self._joined("xor", old, self._and(self._joined("xor", old, new), mask))
+        return self._combine("xor", old, self._and(self._combine("xor", old, new), mask))
 
     def _any(self, mask: str) -> str:
         return self.code.put(f"icmp ne i{self.width} {self._word(mask)}, 0")
@@ -122,7 +122,7 @@ class Masks:
             kind, text = f"i{self.width}", self._word(text)
         self.code.do(f"store {kind} {text}, ptr {pointer}, align 8")
 
-    def _lanes_beyond(self, op: str, a: Value, b: Value) -> str | None:
+    def _compare_with_linear(self, op: str, a: Value, b: Value) -> str | None:
         """The lanes for which a comparison of a scalar with numbers that count up holds; None if it is no such."""
         if op not in _BEYOND or a.dtype is not DType.U32 or Shape.LINEAR not in (a.shape, b.shape):
             return None
@@ -132,7 +132,7 @@ class Masks:
             return None
         code, (beyond, after) = self.code, _BEYOND[op]
         asked, some, end = (code.label(hint) for hint in ("asked", "some", "end"))
-        code.fall(asked)
+        code.fall_through(asked)
         first, limit = (code.put(f"zext i32 {value.text} to i64") for value in (a, b))
         before = code.put(f"sub i64 {limit if after else code.put(f'add i64 {limit}, -1')}, {first}")
         # All lanes are beyond the limit, or none, most of the time: a jump costs less than the word.
@@ -141,6 +141,6 @@ class Masks:
         shift = code.intrinsic("umin", "i64", [("i64", before), ("i64", "63")], ["i64"])
         word = code.put(f"shl i64 -2, {shift}")
         word = word if self.width == 64 else code.put(f"trunc i64 {word} to i{self.width}")
-        code.fall(end)
+        code.fall_through(end)
         word = code.put(f"phi i{self.width} [ -1, %{asked} ], [ {word}, %{some} ]")
         return self._as_mask(word if beyond else code.put(f"xor i{self.width} {word}, -1"))

@@ -81,7 +81,7 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, 
         found = code.put(f"load {kind}, ptr {address}, align {place.dtype.bytes}")
         code.go(end)
         code.begin(outside)
-        code.fall(end)
+        code.fall_through(end)
         raw = code.put(f"phi {kind} [ {found}, %{inside} ], [ zeroinitializer, %{outside} ]")
         return Lanes(code, 0).from_memory(place.dtype, raw)
     if checked:
@@ -90,14 +90,14 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, 
     return Lanes(code, 0).from_memory(place.dtype, raw)
 
 
-def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, ahead: bool = False) -> str:
+def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
     """The elements from ``base`` on, where the mask holds; their indices wrap around in short buffers only.
 
-    ``ahead`` also has those fetched that lie ``%ahead`` bytes further, wherever that is.
+    ``prefetch`` also has those fetched that lie ``%ahead`` bytes further, wherever that is.
     """
     kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     address = _first_address(code, place, base)
-    if ahead:
+    if prefetch:
         further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
         for line in range(0, lanes * size, _LINE_BYTES):
             there = code.put(f"getelementptr i8, ptr {further}, i64 {line}") if line else further
@@ -153,7 +153,7 @@ def store_uniform(
         code.begin(change)
         code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
     if checked or not (place.is_shared or is_private):
-        code.fall(done)
+        code.fall_through(done)
 
 
 def store_consecutive(
@@ -167,17 +167,17 @@ def store_consecutive(
         whole = min(64, size * lanes)
         number = code.put(f"ptrtoint ptr {address} to i64")
         beside = code.put(f"or i64 {code.put(f'and i64 {number}, {whole - 1}')}, %cached")
-        fills = code.put(f"icmp eq i64 {beside}, 0")
+        next_slots = code.put(f"icmp eq i64 {beside}, 0")
         if mask != ALL:
             bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-            fills = code.put(f"and i1 {fills}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
-        code.branch(fills, past, through)
+            next_slots = code.put(f"and i1 {next_slots}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
+        code.branch(next_slots, past, through)
         code.begin(past)
         code.do(f"store {kind} {raw}, ptr {address}, align {whole}, !nontemporal !1")
         code.go(done)
         code.begin(through)
         _store_at(code, place, address, raw, mask, lanes)
-        code.fall(done)
+        code.fall_through(done)
         return
     _store_at(code, place, address, raw, mask, lanes)
 
@@ -238,7 +238,7 @@ def _for_each_lane(code: Code, mask: str, lanes: int, write: Callable[[str], Non
     left = code.allocate(bits)
     head, body, done = (code.label(hint) for hint in ("lanes", "lane", "done"))
     code.do(f"store {bits} {code.put(f'bitcast <{lanes} x i1> {mask} to {bits}')}, ptr {left}")
-    code.fall(head)
+    code.fall_through(head)
     rest = code.put(f"load {bits}, ptr {left}")
     code.branch(code.put(f"icmp ne {bits} {rest}, 0"), body, done)
     code.begin(body)
@@ -250,7 +250,7 @@ def _for_each_lane(code: Code, mask: str, lanes: int, write: Callable[[str], Non
     code.begin(done)
 
 
-def _board(code: Code, element: str, vector: str, lanes: int) -> str:
+def _stack_vector(code: Code, element: str, vector: str, lanes: int) -> str:
     """A vector in memory, so that lanes can be picked by number."""
     kind = shaped(element, lanes)
     board = code.allocate(kind)
@@ -258,7 +258,7 @@ def _board(code: Code, element: str, vector: str, lanes: int) -> str:
     return board
 
 
-def _lane(code: Code, element: str, board: str, lane: str) -> str:
+def _stack_element(code: Code, element: str, board: str, lane: str) -> str:
     return code.put(f"load {element}, ptr {code.put(f'getelementptr {element}, ptr {board}, i64 {lane}')}")
 
 
@@ -285,7 +285,7 @@ def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, valu
     code.go(end)
     code.begin(some)
     _change_in_turn(code, op, place, index, value, "zeroinitializer", mask, lanes, False)
-    code.fall(end)
+    code.fall_through(end)
     return "zeroinitializer"
 
 
@@ -324,12 +324,13 @@ def _change_in_turn(
         pointer, *vectors, active = names
         local = Place(pointer, "", place.dtype, place.is_shared)
         boards = [
-            (each, _board(inner, each, v, lanes)) for each, v in zip(("i32", element, element), vectors, strict=True)
+            (each, _stack_vector(inner, each, v, lanes))
+            for each, v in zip(("i32", element, element), vectors, strict=True)
         ]
-        olds = _board(inner, element, "zeroinitializer", lanes)
+        olds = _stack_vector(inner, element, "zeroinitializer", lanes)
 
         def change(lane: str) -> None:
-            at, one, want = (_lane(inner, each, board, lane) for each, board in boards)
+            at, one, want = (_stack_element(inner, each, board, lane) for each, board in boards)
             old = _change_cell(inner, op, place, element_address(inner, local, at, 0), one, want)
             if wanted:
                 inner.do(f"store {element} {old}, ptr {inner.put(f'getelementptr {element}, ptr {olds}, i64 {lane}')}")
@@ -351,12 +352,12 @@ def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, e
     if not checked:
         return _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
     start, change, changed, done = (code.label(hint) for hint in ("start", "change", "changed", "done"))
-    code.fall(start)
+    code.fall_through(start)
     code.branch(in_bounds(code, place, index, 0), change, done)
     code.begin(change)
     old = _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
-    code.fall(changed)
-    code.fall(done)
+    code.fall_through(changed)
+    code.fall_through(done)
     return code.put(f"phi {STORED[place.dtype]} [ 0, %{start} ], [ {old}, %{changed} ]")
 
 
@@ -392,8 +393,10 @@ def copy_bytes(
         if not lanes:
             copy(vectors)
             return ""
-        boards = [_board(inner, "i32", one, lanes) for one in vectors]
-        _for_each_lane(inner, active, lanes, lambda lane: copy([_lane(inner, "i32", board, lane) for board in boards]))
+        boards = [_stack_vector(inner, "i32", one, lanes) for one in vectors]
+        _for_each_lane(
+            inner, active, lanes, lambda lane: copy([_stack_element(inner, "i32", board, lane) for board in boards])
+        )
         return ""
 
     code.module.declarations.update(MEMORY_INTRINSICS)

@@ -3,7 +3,7 @@
 If all that a program does with a buffer is to combine values into it atomically, and it never looks, then nobody can
 tell in what order, or when within the launch. So each call of a kernel combines into memory of its own, without locks
 and without other threads in the way, and at its end combines that into the buffer. That memory holds the buffer several
-times, for neighbouring lanes: a processor that runs far ahead would often load what the lane before is about to store.
+times, for neighbouring lanes: a processor that runs far prefetch would often load what the lane before is about to store.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vyre.ir.buffers import Role
 from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 
-_MOST_BYTES: Final = 4096
+_MAX_BYTES: Final = 4096
 # All copies together leave most of a processor's nearest cache to others.
-_MOST_COPIES: Final = 8
-_MOST_BYTES_OF_COPIES: Final = 8192
+_MAX_COPIES: Final = 8
+_MAX_BYTES_OF_COPIES: Final = 8192
 # How a copy that starts at zero is combined into the buffer.
 _MERGING: Final = {
     AtomicOp.ADD: AtomicOp.ADD,
@@ -33,12 +33,12 @@ _MERGING: Final = {
 }
 
 
-def private_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicOp]:
+def privatized_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicOp]:
     """The buffers to keep copies of, and how those are merged; ``ignored`` are the variables that nobody reads."""
     small = {
         decl.name
         for decl in program.buffers
-        if decl.role is not Role.SHARED and 0 < decl.count * decl.dtype.bytes <= _MOST_BYTES
+        if decl.role is not Role.SHARED and 0 < decl.count * decl.dtype.bytes <= _MAX_BYTES
     }
     found: dict[str, AtomicOp] = {}
     spoiled: set[str] = set()
@@ -57,7 +57,7 @@ def private_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicOp]:
 
 def copies_of(size: int, lanes: int) -> int:
     """How many copies of a private buffer of so many bytes a kernel of so many lanes has."""
-    return min(lanes, _MOST_COPIES, _MOST_BYTES_OF_COPIES // size)
+    return min(lanes, _MAX_COPIES, _MAX_BYTES_OF_COPIES // size)
 
 
 def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> None:
@@ -66,9 +66,9 @@ def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> 
         code.label(hint) for hint in ("before", "merge", "cell", "change", "latch", "merged")
     )
     kind, size = STORED[place.dtype], place.dtype.bytes
-    code.fall(before)
+    code.fall_through(before)
     copies = [m.copy_of(code, private, number) for number in range(private.copies)]
-    code.fall(head)
+    code.fall_through(head)
     following = f"%{latch}.at"
     at = code.put(f"phi i32 [ 0, %{before} ], [ {following}, %{latch} ]")
     code.branch(code.put(f"icmp ult i32 {at}, {place.length}"), body, end)
@@ -80,7 +80,7 @@ def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> 
     code.branch(code.put(f"icmp ne {kind} {total}, 0"), change, latch)
     code.begin(change)
     m.change_once(code, op, place, at, total)
-    code.fall(latch)
+    code.fall_through(latch)
     code.do(f"{following} = add i32 {at}, 1")
     code.go(head)
     code.begin(end)

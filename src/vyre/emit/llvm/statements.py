@@ -11,12 +11,12 @@ from typing import Final
 from vyre.analyze.ranges import proved_accesses
 from vyre.analyze.shapes import Layout, Shapes
 from vyre.emit.llvm import memory as m
-from vyre.emit.llvm.choices import is_cheap
+from vyre.emit.llvm.divergent_exits import DivergentExits, divergent_exits
 from vyre.emit.llvm.expressions import NONE, Expressions
 from vyre.emit.llvm.guards import Guard
-from vyre.emit.llvm.leaving import Leavings, leavings
+from vyre.emit.llvm.if_conversion import is_cheap
 from vyre.emit.llvm.masks import Searches, searches_of
-from vyre.emit.llvm.streams import Streams, loads_ahead
+from vyre.emit.llvm.streams import Streams, prefetched_loads
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
 from vyre.ir import nodes as n
@@ -32,17 +32,17 @@ _REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, Atom
 class Statements(Expressions):
     """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
 
-    ``program`` is what was written last, ``used`` are the variables of it that somebody reads, ``dead`` the lanes that
-    returned; ``run_end`` is where a run ends. ``passed`` is the guard that all lanes of the run are known to pass,
+    ``program`` is what was written last, ``used`` are the variables of it that has_active reads, ``returned`` the lanes that
+    returned; ``run_end`` is where a run ends. ``passed_guard`` is the guard that all lanes of the run are known to pass,
     ``streams`` what runs pass over once.
     """
 
     program: Program | None
     shapes: Shapes
-    leavings: Leavings
+    divergent_exits: DivergentExits
     used: set[str]
     searches: Searches
-    dead: Cell | None
+    returned: Cell | None
     run_end: str
 
     def __init__(self, width: int, layout: Layout, *, check_elimination: bool) -> None:
@@ -51,7 +51,7 @@ class Statements(Expressions):
         self.token, self.tokens = 0, 0
         self.loops: list[LoopContext] = []
         self.program = None
-        self.passed: Guard | None = None
+        self.passed_guard: Guard | None = None
         self.streams = Streams()
 
     def write_run(self, program: Program) -> None:
@@ -60,15 +60,15 @@ class Statements(Expressions):
             self.program = program
             self.shapes = Shapes(program, self.layout)
             self.proved = proved_accesses(program) if self.check_elimination else frozenset()
-            self.leavings = leavings(program.entry, self.shapes)
+            self.divergent_exits = divergent_exits(program.entry, self.shapes)
             self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
             self.searches = searches_of(program, self.shapes) if self.width else Searches()
-        self.ahead, self.streamed = loads_ahead(program, self.streams.read), self.streams.written
+        self.prefetch, self.streamed = prefetched_loads(program, self.streams.read), self.streams.written
         self.values, self.cells, self.words = {}, {}, {}
-        self.is_somebody, self.dead = True, None
-        if any(n.Return in self.leavings[id(statement)] for statement in program.entry):
-            self.dead = self._mask_cell()
-            self._store_mask(self.dead, NONE)
+        self.has_active_lane, self.returned = True, None
+        if any(n.Return in self.divergent_exits[id(statement)] for statement in program.entry):
+            self.returned = self._mask_cell()
+            self._store_mask(self.returned, NONE)
         self._list(program.entry)
 
     def _list(self, body: n.Body) -> None:
@@ -81,8 +81,8 @@ class Statements(Expressions):
                 self._let(name, value)
             case n.Assign(name, value):
                 self._assign(name, self._evaluate(value), id(statement) in self.shapes.in_step)
-            case n.Store(buffer, _, value) if buffer in self.fills:
-                self._keep(self.fills[buffer], self._evaluate(value))
+            case n.Store(buffer, _, value) if buffer in self.next_slots:
+                self._store_slot(self.next_slots[buffer], self._evaluate(value))
             case n.Store(_, index, value):
                 self._store(statement, self._evaluate(index), self._evaluate(value))
             case n.If():
@@ -129,36 +129,36 @@ class Statements(Expressions):
         text = self._vector(value) if cell.varying else value.text
         self._put(kind, text, self._address(cell), cell.is_word)
 
-    def _merged(self, value: Value, old: str) -> str:
+    def _blend(self, value: Value, old: str) -> str:
         """A value where the mask holds, and the old one elsewhere."""
         new = self._vector(value)
         if value.dtype is not DType.BOOL:
             return self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
-        return self._chosen(self.mask, new, old)
+        return self._select_mask(self.mask, new, old)
 
     def _assign(self, name: str, value: Value, in_step: bool) -> None:
         cell = self.cells[name]
         if cell.token != self.token and cell.varying and not in_step:
             old = self._read(cell)
-            text = self._merged(value, old.text)
+            text = self._blend(value, old.text)
             value = Value(value.dtype, Shape.VARYING, text)
         self._write(cell, value)
 
-    def _keep(self, slot: Cell, value: Value) -> None:
+    def _store_slot(self, slot: Cell, value: Value) -> None:
         """Fills a slot. Lanes that are not active keep what they have there, if they ever look at it again."""
         if slot.varying:
             if self.token != 0:
                 old = self._read(slot)
-                text = self._merged(value, old.text)
+                text = self._blend(value, old.text)
                 value = Value(value.dtype, Shape.VARYING, text)
             self._write(slot, value)
             return
-        end = self._pass_over_if_nobody()
-        self._write(slot, value if value.shape is Shape.UNIFORM else self._of_somebody(value))
+        end = self._skip_if_none_active()
+        self._write(slot, value if value.shape is Shape.UNIFORM else self._from_first_active(value))
         if end:
-            self.code.fall(end)
+            self.code.fall_through(end)
 
-    def _of_somebody(self, value: Value) -> Value:
+    def _from_first_active(self, value: Value) -> Value:
         """The value of the first active lane: what all of them have, though the code does not show it."""
         code, width, element = self.code, self.width, ELEMENT[value.dtype]
         bits = code.put(f"bitcast <{width} x i1> {self.mask} to i{width}")
@@ -172,12 +172,12 @@ class Statements(Expressions):
         total = self._reduce("add" if op is AtomicOp.SUB else op.value, operand)
         change, end = code.label("change"), code.label("end")
         inside = "true" if self._is_proved(node) else m.in_bounds(code, place, index, 0)
-        if not self.is_somebody:
+        if not self.has_active_lane:
             inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
         code.branch(inside, change, end)
         code.begin(change)
         m.change_once(code, op, place, index, total)
-        code.fall(end)
+        code.fall_through(end)
 
     def _copy(self, statement: n.CopyBytes) -> None:
         values = [self._evaluate(root) for root in walk.operands(statement)]
@@ -188,11 +188,11 @@ class Statements(Expressions):
 
     def _if(self, statement: n.If) -> None:
         code = self.code
-        if self.passed is not None and statement is self.passed.statement:
-            self._list(statement.then if self.passed.enters else statement.otherwise)
+        if self.passed_guard is not None and statement is self.passed_guard.statement:
+            self._list(statement.then if self.passed_guard.enters else statement.otherwise)
             return
         condition = self._evaluate(statement.condition)
-        mask, somebody, token = self.mask, self.is_somebody, self.token
+        mask, has_active, token = self.mask, self.has_active_lane, self.token
         if condition.shape is Shape.UNIFORM:
             self.notes["uniform branches"] += 1
             yes, end = code.label("then"), code.label("end")
@@ -203,9 +203,9 @@ class Statements(Expressions):
             if statement.otherwise:
                 code.go(end)
                 code.begin(no)
-                self.mask, self.is_somebody = mask, somebody
+                self.mask, self.has_active_lane = mask, has_active
                 self._list(statement.otherwise)
-            code.fall(end)
+            code.fall_through(end)
         else:
             self.notes["masked branches"] += 1
             holds = self._vector(condition)
@@ -213,7 +213,7 @@ class Statements(Expressions):
             if statement.otherwise:
                 sides.append((statement.otherwise, self._not(holds)))
             for body, chosen in sides:
-                self.mask, self.is_somebody, self.token = self._and(mask, chosen), True, self._fresh_token()
+                self.mask, self.has_active_lane, self.token = self._and(mask, chosen), True, self._fresh_token()
                 if is_cheap(body):
                     self._list(body)
                     continue
@@ -221,9 +221,9 @@ class Statements(Expressions):
                 code.branch(self._any(self.mask), yes, end)
                 code.begin(yes)
                 self._list(body)
-                code.fall(end)
+                code.fall_through(end)
             self.token = token
-        self._after(statement, mask, somebody)
+        self._after(statement, mask, has_active)
 
     def _open_loop(self, loop: n.Loop | n.While) -> LoopContext:
         code = self.code
@@ -233,29 +233,29 @@ class Statements(Expressions):
             is_search = context.is_search = id(loop) in self.searches.loops
             context.live = self._mask_cell(is_word=is_search)
             self._store_mask(context.live, self.mask)
-            if any(n.Continue in self.leavings[id(s)] for s in loop.body):
+            if any(n.Continue in self.divergent_exits[id(s)] for s in loop.body):
                 context.skipped = self._mask_cell(is_word=is_search)
         else:
             self.notes["uniform loops"] += 1
         self.is_searching = context.is_search
         return context
 
-    def _enter_pass(self, loop: n.Loop | n.While, context: LoopContext, mask: str, somebody: bool) -> None:
+    def _enter_pass(self, loop: n.Loop | n.While, context: LoopContext, mask: str, has_active: bool) -> None:
         """The mask at the head of a pass."""
-        self.mask, self.is_somebody = mask, somebody
+        self.mask, self.has_active_lane = mask, has_active
         if context.live:
-            self.mask, self.is_somebody = self._load_mask(context.live), False
-        if n.Return in self.leavings[id(loop)]:
-            self._without_those_gone(self.dead)
+            self.mask, self.has_active_lane = self._load_mask(context.live), False
+        if n.Return in self.divergent_exits[id(loop)]:
+            self._remove_lanes(self.returned)
         if context.skipped:
             self._store_mask(context.skipped, NONE)
 
     def _go_on(self, context: LoopContext, condition: Value, body: str) -> None:
-        """Ends the head of a pass: goes on where somebody is active and the condition holds for him."""
+        """Ends the head of a pass: goes on where has_active is active and the condition holds for him."""
         code = self.code
         if condition.shape is Shape.UNIFORM:
             going = condition.text
-            if not self.is_somebody:
+            if not self.has_active_lane:
                 going = code.put(f"and i1 {going}, {self._any(self.mask)}")
         else:
             assert context.live is not None
@@ -264,27 +264,27 @@ class Statements(Expressions):
             going = self._any(self.mask)
         code.branch(going, body, context.exit)
         code.begin(body)
-        self.is_somebody = True
+        self.has_active_lane = True
 
     def _while(self, loop: n.While) -> None:
-        code, mask, somebody, token = self.code, self.mask, self.is_somebody, self.token
+        code, mask, has_active, token = self.code, self.mask, self.has_active_lane, self.token
         head, body = code.label("head"), code.label("body")
         context = self._open_loop(loop)
-        code.fall(head)
+        code.fall_through(head)
         self.token = self._token_inside(loop)
-        self._enter_pass(loop, context, mask, somebody)
+        self._enter_pass(loop, context, mask, has_active)
         self._go_on(context, self._evaluate(loop.condition), body)
         self.loops.append(context)
         self._list(loop.body)
         self.loops.pop()
-        code.fall(context.latch)
+        code.fall_through(context.latch)
         self.poll(head)
         code.begin(context.exit)
         self.token, self.is_searching = token, False
-        self._after(loop, mask, somebody)
+        self._after(loop, mask, has_active)
 
     def _loop(self, loop: n.Loop) -> None:
-        code, mask, somebody, token = self.code, self.mask, self.is_somebody, self.token
+        code, mask, has_active, token = self.code, self.mask, self.has_active_lane, self.token
         start, stop = self._evaluate(loop.start), self._evaluate(loop.stop)
         head, body = code.label("head"), code.label("body")
         context = self._open_loop(loop)
@@ -292,16 +292,16 @@ class Statements(Expressions):
         memory = code.allocate(shaped("i32", self.width if shape is Shape.VARYING else 0))
         counts = Cell(DType.U32, shape, self.token, pointer=memory)
         self._write(counts, start)
-        code.fall(head)
+        code.fall_through(head)
         self.token = self._token_inside(loop)
-        self._enter_pass(loop, context, mask, somebody)
+        self._enter_pass(loop, context, mask, has_active)
         counter = self._read(counts)
         self._go_on(context, self._binary("lt", counter, stop), body)
         self.values[loop.var] = counter
         self.loops.append(context)
         self._list(loop.body)
         self.loops.pop()
-        code.fall(context.latch)
+        code.fall_through(context.latch)
         self._write(counts, self._binary("add", self._read(counts), Value(DType.U32, Shape.UNIFORM, "1")))
         if self._is_short(loop):
             code.go(head)
@@ -309,7 +309,7 @@ class Statements(Expressions):
             self.poll(head)
         code.begin(context.exit)
         self.token, self.is_searching = token, False
-        self._after(loop, mask, somebody)
+        self._after(loop, mask, has_active)
 
     def _is_short(self, loop: n.Loop) -> bool:
         """Whether a loop ends so soon that nobody needs to ask whether to stop it."""
@@ -324,11 +324,11 @@ class Statements(Expressions):
         if context.live and isinstance(statement, n.Break):
             staying = self._and(self._load_mask(context.live), self._not(self.mask))
             self._store_mask(context.live, staying)
-            self.mask, self.is_somebody = NONE, False
+            self.mask, self.has_active_lane = NONE, False
             return
         if context.skipped is not None and isinstance(statement, n.Continue):
             self._join(context.skipped, self.mask)
-            self.mask, self.is_somebody = NONE, False
+            self.mask, self.has_active_lane = NONE, False
             return
         self._jump(context.exit if isinstance(statement, n.Break) else context.latch)
 
@@ -336,9 +336,9 @@ class Statements(Expressions):
         if self.token == 0:
             self._jump(self.run_end)
             return
-        assert self.dead is not None
-        self._join(self.dead, self.mask)
-        self.mask, self.is_somebody = NONE, False
+        assert self.returned is not None
+        self._join(self.returned, self.mask)
+        self.mask, self.has_active_lane = NONE, False
 
     def _jump(self, label: str) -> None:
         self.code.go(label)
@@ -351,36 +351,36 @@ class Statements(Expressions):
         self._put(shaped("i1", self.width), mask, self._address(cell), cell.is_word)
 
     def _join(self, cell: Cell, mask: str) -> None:
-        self._store_mask(cell, self._joined("or", self._load_mask(cell), mask))
+        self._store_mask(cell, self._combine("or", self._load_mask(cell), mask))
 
-    def _without_those_gone(self, *cells: Cell | None) -> None:
+    def _remove_lanes(self, *cells: Cell | None) -> None:
         """Takes those who left from the mask."""
         for cell in cells:
             if cell is not None:
                 self.mask = self._and(self.mask, self._not(self._load_mask(cell)))
-                self.is_somebody = False
+                self.has_active_lane = False
 
-    def _after(self, statement: n.Stmt, mask: str, somebody: bool) -> None:
+    def _after(self, statement: n.Stmt, mask: str, has_active: bool) -> None:
         """The mask behind a statement that some may have left for good."""
-        ways = self.leavings[id(statement)]
-        self.mask, self.is_somebody = mask, somebody
+        ways = self.divergent_exits[id(statement)]
+        self.mask, self.has_active_lane = mask, has_active
         if n.Return in ways:
-            self._without_those_gone(self.dead)
+            self._remove_lanes(self.returned)
             if self.token == 0:
-                self._end_if_nobody()
+                self._end_if_none_active()
         if self.loops:
             innermost = self.loops[-1]
             if n.Break in ways and innermost.live:
-                self.mask, self.is_somebody = self._and(self.mask, self._load_mask(innermost.live)), False
+                self.mask, self.has_active_lane = self._and(self.mask, self._load_mask(innermost.live)), False
             if n.Continue in ways:
-                self._without_those_gone(innermost.skipped)
+                self._remove_lanes(innermost.skipped)
 
-    def _end_if_nobody(self) -> None:
-        """Ends the run where all have returned, so that what follows can count on somebody."""
+    def _end_if_none_active(self) -> None:
+        """Ends the run where all have returned, so that what follows can count on has_active."""
         going = self.code.label("going")
         self.code.branch(self._any(self.mask), going, self.run_end)
         self.code.begin(going)
-        self.is_somebody = True
+        self.has_active_lane = True
 
     def _fresh_token(self) -> int:
         self.tokens += 1

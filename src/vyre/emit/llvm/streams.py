@@ -1,7 +1,7 @@
 """Which buffers does a kernel pass over once? Memory can be told what is read next, and what nobody reads soon.
 
 What is only read, in several rows at once and not again and again in a loop, is fetched some pages before it is needed:
-processors look ahead by themselves, but not over the end of a page, and rows that they have mislead them about the one
+processors look prefetch by themselves, but not over the end of a page, and rows that they have mislead them about the one
 that they do not have. What is written once and not read goes past the caches if there is more of it than they hold:
 else memory is read only to be written over.
 """
@@ -19,21 +19,21 @@ from vyre.ir import walk
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
 
-# How far memory is read ahead, and in launches of how many invocations: in smaller ones, what is ahead is likely to be
+# How far memory is read prefetch, and in launches of how many invocations: in smaller ones, what is prefetch is likely to be
 # in the hands of another thread.
-AHEAD_BYTES: Final = 8192
-AHEAD_INVOCATIONS: Final = 1 << 18
+PREFETCH_BYTES: Final = 8192
+PREFETCH_INVOCATIONS: Final = 1 << 18
 # Which constant distance makes two places of a buffer, and how many places without one are likely to be rows.
-FAR_APART_BYTES: Final = 4096
-MANY_PLACES: Final = 3
+MIN_ROW_DISTANCE_BYTES: Final = 4096
+MIN_ROWS: Final = 3
 # What a launch writes at least to write it past the caches: as much as larger processors have.
 STREAMED_BYTES: Final = 1 << 25
 # Of shorter vectors, several are in one line of a cache.
-LEAST_VECTOR_BYTES: Final = 32
+MIN_VECTOR_BYTES: Final = 32
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """The buffers to read ahead, and those to write past the caches."""
+    """The buffers to read prefetch, and those to write past the caches."""
 
     read: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
@@ -64,26 +64,26 @@ def streams_of(program: Program) -> Streams:
     return Streams(frozenset(host & read - repeated - written.keys()), frozenset(once))
 
 
-def loads_ahead(program: Program, buffers: frozenset[str]) -> frozenset[int]:
-    """The loads (by identity) to read ahead: of buffers that are read in places far apart, the first to come to each.
+def prefetched_loads(program: Program, buffers: frozenset[str]) -> frozenset[int]:
+    """The loads (by identity) to read prefetch: of buffers that are read in places far apart, the first to come to each.
 
     Where a buffer is read in one place only, processors do better by themselves.
     """
     places: dict[str, dict[object, list[tuple[int, int]]]] = {}
     for node in walk.expressions(program.entry):
         if isinstance(node, n.Load) and node.buffer in buffers:
-            start, offset = _parted(node.index)
+            start, offset = _split_offset(node.index)
             key = start if isinstance(start, n.Var | n.InvocationId) else id(start)
             places.setdefault(node.buffer, {}).setdefault(key, []).append((offset, id(node)))
-    ahead: set[int] = set()
+    prefetch: set[int] = set()
     for buffer, found in places.items():
-        apart = FAR_APART_BYTES // program.buffer(buffer).dtype.bytes
-        if len(found) >= MANY_PLACES or any(max(loads)[0] - min(loads)[0] >= apart for loads in found.values()):
-            ahead.update(max(loads)[1] for loads in found.values())
-    return frozenset(ahead)
+        apart = MIN_ROW_DISTANCE_BYTES // program.buffer(buffer).dtype.bytes
+        if len(found) >= MIN_ROWS or any(max(loads)[0] - min(loads)[0] >= apart for loads in found.values()):
+            prefetch.update(max(loads)[1] for loads in found.values())
+    return frozenset(prefetch)
 
 
-def _parted(index: n.Expr) -> tuple[n.Expr, int]:
+def _split_offset(index: n.Expr) -> tuple[n.Expr, int]:
     """An index as another one, and how far it lies behind that."""
     match index:
         case n.BinOp("add", start, n.Lit(bits)) | n.BinOp("add", n.Lit(bits), start):

@@ -120,7 +120,7 @@ class Code:
     def go(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
 
-    def fall(self, label: str) -> None:
+    def fall_through(self, label: str) -> None:
         """Goes on in a block that begins here."""
         self.go(label)
         self.begin(label)
@@ -144,13 +144,13 @@ class Code:
         if declare and name not in self.module.declarations:
             types = ", ".join(type_name for type_name, _ in arguments)
             self.module.declarations[name] = f"declare {result} @{name}({types})"
-        passed = ", ".join(f"{type_name} {text}" for type_name, text in arguments)
+        passed_guard = ", ".join(f"{type_name} {text}" for type_name, text in arguments)
         if result == "void":
-            self.do(f"call void @{name}({passed})")
+            self.do(f"call void @{name}({passed_guard})")
             return ""
         # What a function of a library means is said by us: LLVM takes fmod(0, x) for 0 even where x is no number.
         ours = " nobuiltin" if declare and not name.startswith("llvm.") else ""
-        return self.put(f"call {result} @{name}({passed}){ours}")
+        return self.put(f"call {result} @{name}({passed_guard}){ours}")
 
     def helper(
         self,

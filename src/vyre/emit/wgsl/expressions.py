@@ -41,7 +41,7 @@ class Expressions:
         self.lines = Lines()
         self.names = Names(frozenset((*functions(), HIDDEN_ZERO, OVERRUN)))
         self.library: dict[str, None] = {}
-        self.own: dict[Hashable, tuple[str, str]] = {}
+        self.own_functions: dict[Hashable, tuple[str, str]] = {}
         self.places: dict[str, m.Place] = {}
         self.variables: dict[str, Value] = {}
         self.builtins: dict[str, str] = {}
@@ -57,10 +57,10 @@ class Expressions:
 
     def function(self, key: Hashable, hint: str, write: Callable[[str], str]) -> str:
         """The name of a function of the kernel's own, which is written when it is first asked for."""
-        found = self.own.get(key)
+        found = self.own_functions.get(key)
         if found is None:
             name = self.names.make(hint)
-            found = self.own[key] = name, write(name)
+            found = self.own_functions[key] = name, write(name)
         return found[0]
 
     def builtin(self, name: str) -> str:
@@ -114,7 +114,9 @@ class Expressions:
                 return self._literal(bits, dtype)
             case n.BinOp(op):
                 dtype = given[0].dtype
-                return self._made(OPERATORS[op].result_type(dtype), o.binary(op, dtype, texts[0], texts[1], self.use))
+                return self._operation(
+                    OPERATORS[op].result_type(dtype), o.binary(op, dtype, texts[0], texts[1], self.use)
+                )
             case n.UnOp(op):
                 return self._unary(op, given[0])
             case n.Load(buffer):
@@ -124,7 +126,7 @@ class Expressions:
                     f"{'get' if proved else 'load'}_{place.name}",
                     lambda name: m.load_function(place, name, self.use, proved=proved),
                 )
-                return self._made(place.dtype, f"{name}({texts[0]})")
+                return self._operation(place.dtype, f"{name}({texts[0]})")
             case n.BufLen(buffer):
                 place = self.places[buffer]
                 if place.decl.count:
@@ -139,17 +141,17 @@ class Expressions:
             case n.NumWorkgroups(axis):
                 return self._uniform(f"launch.grid.{_AXES[axis]}")
             case n.Select():
-                return self._made(given[1].dtype, f"select({texts[2]}, {texts[1]}, {texts[0]})")
+                return self._operation(given[1].dtype, f"select({texts[2]}, {texts[1]}, {texts[0]})")
             case n.Cast(target):
-                return self._made(target, o.cast(given[0].dtype, target, texts[0], self.use))
+                return self._operation(target, o.cast(given[0].dtype, target, texts[0], self.use))
             case n.Bitcast(target):
-                return self._made(target, o.bitcast(given[0].dtype, target, texts[0], self.use))
+                return self._operation(target, o.bitcast(given[0].dtype, target, texts[0], self.use))
             case n.Fma():
-                return self._made(DType.F32, f"{self.use('fma_f32')}({', '.join(texts)})")
+                return self._operation(DType.F32, f"{self.use('fma_f32')}({', '.join(texts)})")
             case n.Atomic():
                 return self._atomic(node, texts)
             case n.SubgroupLocalId():
-                return self._made(DType.U32, f"{self.builtin('local_invocation_index')} % {self.subgroup_size}u")
+                return self._operation(DType.U32, f"{self.builtin('local_invocation_index')} % {self.subgroup_size}u")
             case n.SubgroupSize():
                 return Value(DType.U32, f"{self.subgroup_size}u", is_constant=True)
             case _:
@@ -157,7 +159,7 @@ class Expressions:
 
     def _uniform(self, text: str) -> Value:
         if self._hiding:
-            return self._made(DType.U32, f"{HIDDEN_ZERO} ^ {text}")
+            return self._operation(DType.U32, f"{HIDDEN_ZERO} ^ {text}")
         return Value(DType.U32, text)
 
     def _literal(self, bits: int, dtype: DType) -> Value:
@@ -166,15 +168,15 @@ class Expressions:
             return Value(dtype, f"{self.use('kept')}({text})")
         return Value(dtype, text, is_constant=True)
 
-    def _made(self, dtype: DType, text: str) -> Value:
+    def _operation(self, dtype: DType, text: str) -> Value:
         return Value(dtype, text, is_name=False)
 
     def _unary(self, op: str, operand: Value) -> Value:
         dtype = operand.dtype
         if op in _MATH:
             name = self.function((op, dtype), f"{op}_{dtype.label}", lambda name: self._math_function(op, dtype, name))
-            return self._made(dtype, f"{name}({operand.text})")
-        return self._made(OPERATORS[op].result_type(dtype), o.unary(op, dtype, operand.text, self.use))
+            return self._operation(dtype, f"{name}({operand.text})")
+        return self._operation(OPERATORS[op].result_type(dtype), o.unary(op, dtype, operand.text, self.use))
 
     def _math_function(self, op: str, dtype: DType, name: str) -> str:
         """The steps of a math function's one definition."""
@@ -214,7 +216,7 @@ class Expressions:
             f"atomic_{node.op.value}_{place.name}",
             lambda name: m.atomic_function(place, name, node.op),
         )
-        return self._made(place.dtype, f"{name}({', '.join(texts)})")
+        return self._operation(place.dtype, f"{name}({', '.join(texts)})")
 
     def declare(self, name: str, dtype: DType) -> str:
         """A name for a variable of the program."""

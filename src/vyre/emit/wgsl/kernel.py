@@ -21,7 +21,7 @@ from vyre.emit.prepare import prepare
 from vyre.emit.wgsl import memory as m
 from vyre.emit.wgsl import subgroups as s
 from vyre.emit.wgsl.expressions import OVERRUN, Value
-from vyre.emit.wgsl.frame import FAULTS, Frame
+from vyre.emit.wgsl.module import FAULTS, ModuleWriter
 from vyre.emit.wgsl.text import REGISTER
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -29,13 +29,13 @@ from vyre.ir.buffers import Role
 from vyre.ir.extensions import inline_calls
 from vyre.ir.linearise import replace_in_statement
 from vyre.ir.program import Program
-from vyre.lower.names import names_in
+from vyre.lower.fresh_names import fresh_names
 from vyre.lower.transfers import Capture
 from vyre.semantics.types import DType
 
 # No device that ends loops by itself does so before this many passes of all loops together.
-_SURE_PASSES: Final = 1 << 15
-_MEETING: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
+_SAFE_PASSES: Final = 1 << 15
+_SUBGROUP_OPERATIONS: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
 
 class WgslKernel(msgspec.Struct, frozen=True):
@@ -60,13 +60,13 @@ class WgslKernel(msgspec.Struct, frozen=True):
 def emit_wgsl(
     program: Program, *, folded: bool = False, watches_loops: bool = False, native_subgroups: bool = False
 ) -> WgslKernel:
-    """Writes a legal program without grid-wide points.
+    """Writes a legal program without grid-wide sync_points.
 
     A ``folded`` kernel runs any grid, folded over the axes. One that ``watches_loops`` is for a device that ends loops
     by itself after some number of passes: it notices, unless its loops are sure to have fewer.
     With ``native_subgroups``, those of the device are as large as the program's, and have consecutive lanes.
     """
-    if watches_loops and _most_passes(inline_calls(program).entry) <= _SURE_PASSES:
+    if watches_loops and _max_passes(inline_calls(program).entry) <= _SAFE_PASSES:
         kernel = _Emitter(program, folded, False, native_subgroups).run()
         # The functions of the library have loops of their own.
         if f"{OVERRUN}(" not in kernel.text:
@@ -82,23 +82,23 @@ class _Exits(msgspec.Struct, frozen=True):
     end: tuple[str, ...] = ()
 
 
-class _Emitter(Frame):
+class _Emitter(ModuleWriter):
     def __init__(self, program: Program, folded: bool, watches_loops: bool, native: bool) -> None:
         prepared = prepare(program)
-        super().__init__(_with_meetings(prepared.program), prepared.captures, folded, watches_loops, native)
+        super().__init__(_bind_subgroup_operations(prepared.program), prepared.captures, folded, watches_loops, native)
         stats = self.program.stats()
         self.proved = proved_accesses(self.program)
         self.orders_storage = _orders_storage(self.program)
         self.assigned = {s.name for s in walk.statements(self.program.entry) if isinstance(s, n.Assign)}
         some_leave = stats.has(n.Return) or self.lanes != self.size
-        self.in_step = stats.has(*_MEETING) or (some_leave and stats.has_barriers)
-        self.points = _statements_with_points(self.program.entry) if self.in_step else set()
+        self.in_lockstep = stats.has(*_SUBGROUP_OPERATIONS) or (some_leave and stats.has_barriers)
+        self.sync_points = _synchronizing_statements(self.program.entry) if self.in_lockstep else set()
         self.exits: _Exits | None = None
         # For each loop around, the flag that says that it has come to its end; "" where nobody watches.
         self.loops: list[str] = []
 
     def run(self) -> WgslKernel:
-        if self.in_step:
+        if self.in_lockstep:
             on = self._flag("on", "true" if self.lanes == self.size else f"{self.lane} < {self.size}u")
             self._phased_list(self.program.entry, on, _Exits(end=(on,)))
         else:
@@ -117,16 +117,16 @@ class _Emitter(Frame):
 
     def _list(self, body: n.Body) -> None:
         """Writes a list. In lockstep, what follows a statement that may switch somebody off asks who is still on."""
-        if self.exits is None or self.loops or not any(map(_leaves, body)):
+        if self.exits is None or self.loops or not any(map(_may_exit, body)):
             for statement in body:
                 self._statement(statement)
             return
         head = ""
-        for stretch in _stretches(body):
+        for stretch in _split_after_exits(body):
             with self.lines.block(head) if head else nullcontext():
                 for statement in stretch:
                     if isinstance(statement, n.Let):
-                        self._keep(statement.name, self.shared(statement.value))
+                        self._hoist_value(statement.name, self.shared(statement.value))
                     else:
                         self._statement(statement)
             head = f"if ({self.exits.end[-1]})"
@@ -185,7 +185,7 @@ class _Emitter(Frame):
             lambda name: m.copy_function(start, end, name),
         )
 
-    def _kept(self, expression: n.Expr) -> Value:
+    def _stable(self, expression: n.Expr) -> Value:
         """A value that nothing changes any more."""
         value = self.named(expression)
         is_changing = isinstance(expression, n.Var) and expression.name in self.assigned
@@ -193,7 +193,7 @@ class _Emitter(Frame):
 
     def _loop(self, loop: n.Loop | n.While) -> None:
         if isinstance(loop, n.Loop):
-            start, stop = self._kept(loop.start), self._kept(loop.stop)
+            start, stop = self._stable(loop.start), self._stable(loop.stop)
             name = self.declare(loop.var, DType.U32)
             going = "" if self.watches_loops else f" {name} < {stop.text}"
             head = f"for (var {name} = {start.text};{going}; {name}++)"
@@ -215,7 +215,7 @@ class _Emitter(Frame):
         self.loops.pop()
         if ended:
             self.lines.add(f"{OVERRUN}(!{ended});")
-        if self.exits is not None and self.loops and _leaves(loop):
+        if self.exits is not None and self.loops and _may_exit(loop):
             with self.lines.block(f"if (!{self.exits.end[-1]})"):
                 self._break()
 
@@ -260,7 +260,7 @@ class _Emitter(Frame):
 
     def _phased_list(self, body: n.Body, on: str, exits: _Exits) -> None:
         """Writes a list that the whole workgroup walks; ``on`` is the flag of who takes part."""
-        for part in _runs_of(body, self.points):
+        for part in _split_at(body, self.sync_points):
             if isinstance(part, tuple):
                 self._run(part, on, exits)
                 continue
@@ -268,7 +268,7 @@ class _Emitter(Frame):
                 case n.Barrier():
                     self._statement(part)
                 case n.Let(name, value):
-                    self._meet(name, value, on)
+                    self._subgroup_operation(name, value, on)
                 case n.If(condition, then, otherwise):
                     self._phased_if(condition, then, otherwise, on, exits)
                 case n.Loop() | n.While():
@@ -281,22 +281,22 @@ class _Emitter(Frame):
         """Statements in which nobody meets, for those who are on; their variables outlive them."""
         self.exits = exits
         with self.lines.block(f"if ({on})"):
-            if any(map(_leaves, statements)):
+            if any(map(_may_exit, statements)):
                 self._list(statements)
             else:
                 for statement in statements:
                     if isinstance(statement, n.Let):
-                        self._keep(statement.name, self.shared(statement.value))
+                        self._hoist_value(statement.name, self.shared(statement.value))
                     else:
                         self._statement(statement)
         self.exits = None
 
-    def _keep(self, name: str, value: Value) -> None:
+    def _hoist_value(self, name: str, value: Value) -> None:
         kept = self._hoist(name, value.dtype)
         self.variables[name] = Value(value.dtype, kept)
         self.lines.add(f"{kept} = {value.text};")
 
-    def _evaluated(self, expression: n.Expr, on: str, hint: str) -> str:
+    def _evaluate_masked(self, expression: n.Expr, on: str, hint: str) -> str:
         """The value that an expression has for those who are on, in a variable of the kernel; else what it had."""
         if isinstance(expression, n.Lit):
             return self.evaluate(expression).text
@@ -306,29 +306,29 @@ class _Emitter(Frame):
             self.lines.add(f"{kept} = {value.text};")
         return kept
 
-    def _somebody(self, flag: str) -> str:
+    def _any_active(self, flag: str) -> str:
         vote = self.function(
-            "vote", "somebody", lambda name: s.vote_function(name, self.board("votes", 3, "atomic<u32>"))
+            "vote", "somebody", lambda name: s.vote_function(name, self.workgroup_array("votes", 3, "atomic<u32>"))
         )
         return f"{vote}({flag}, {self.lane})"
 
     def _phased_if(self, condition: n.Expr, then: n.Body, otherwise: n.Body, on: str, exits: _Exits) -> None:
-        chosen = self._evaluated(condition, on, "chosen")
+        chosen = self._evaluate_masked(condition, on, "chosen")
         sides = [(then, f"{on} && {chosen}")]
         if otherwise:
             sides.append((otherwise, f"{on} && !{chosen}"))
         # Who is in the other branch is decided before anybody can leave in the first.
         flags = [self._flag("on", value) for _, value in sides]
         for (body, _), flag in zip(sides, flags, strict=True):
-            with self.lines.block(f"if ({self._somebody(flag)})"):
+            with self.lines.block(f"if ({self._any_active(flag)})"):
                 inner = _Exits((*exits.skip, flag), (*exits.leave, flag), (*exits.end, flag))
                 self._phased_list(body, flag, inner)
 
     def _phased_loop(self, loop: n.Loop | n.While, on: str, exits: _Exits) -> None:
         counter = stop = ""
         if isinstance(loop, n.Loop):
-            start = self._evaluated(loop.start, on, f"{loop.var}_start")
-            stop = self._evaluated(loop.stop, on, f"{loop.var}_stop")
+            start = self._evaluate_masked(loop.start, on, f"{loop.var}_start")
+            stop = self._evaluate_masked(loop.stop, on, f"{loop.var}_stop")
             counter = self._hoist(loop.var, DType.U32)
             self.variables[loop.var] = Value(DType.U32, counter)
             self.lines.add(f"{counter} = {start};")
@@ -338,9 +338,9 @@ class _Emitter(Frame):
             if isinstance(loop, n.Loop):
                 self.lines.add(f"{live} = {live} && {counter} < {stop};")
             else:
-                going = self._evaluated(loop.condition, live, "going")
+                going = self._evaluate_masked(loop.condition, live, "going")
                 self.lines.add(f"{live} = {live} && {going};")
-            with self.lines.block(f"if (!{self._somebody(live)})"):
+            with self.lines.block(f"if (!{self._any_active(live)})"):
                 if ended:
                     self.lines.add(f"{ended} = true;")
                 self.lines.add("break;")
@@ -352,7 +352,7 @@ class _Emitter(Frame):
         if ended:
             self.lines.add(f"{OVERRUN}(!{ended});")
 
-    def _meet(self, name: str, operation: n.Expr, on: str) -> None:
+    def _subgroup_operation(self, name: str, operation: n.Expr, on: str) -> None:
         """A subgroup operation, on the values of those who are on."""
         given = [self.variables[v.name] if isinstance(v, n.Var) else self.evaluate(v) for v in walk.operands(operation)]
         lane, dtype = self.lane, given[0].dtype
@@ -370,37 +370,37 @@ class _Emitter(Frame):
                 value = Value(dtype, f"{call}({on}, {given[0].text}, {lane})")
             case _:
                 raise TypeError(f"{type(operation).__name__} is no meeting of a subgroup")
-        self._keep(name, value)
+        self._hoist_value(name, value)
 
     def _ballot(self, made: str) -> str:
         if self.native:
             return s.native_ballot_function(made)
-        return s.ballot_function(made, self._board(), self.subgroup_size, self.lanes)
+        return s.ballot_function(made, self._exchange(), self.subgroup_size, self.lanes)
 
     def _shuffle(self, made: str, dtype: DType) -> str:
         if self.native:
             return s.native_shuffle_function(made, dtype, self.subgroup_size)
-        board, high, present = self._board(), self._high_board(dtype), self.board("present", self.lanes)
+        board, high, present = self._exchange(), self._high_exchange(dtype), self.workgroup_array("present", self.lanes)
         return s.shuffle_function(made, dtype, board, high, present, self.subgroup_size, self.lanes)
 
     def _reduce(self, made: str, op: str, dtype: DType) -> str:
         if self.native:
             return s.native_reduce_function(made, op, dtype, self.subgroup_size, self.use)
-        board, high = self._board(), self._high_board(dtype)
+        board, high = self._exchange(), self._high_exchange(dtype)
         return s.reduce_function(made, op, dtype, board, high, self.subgroup_size, self.lanes, self.use)
 
-    def _board(self) -> str:
-        return self.board("board", self.lanes)
+    def _exchange(self) -> str:
+        return self.workgroup_array("board", self.lanes)
 
-    def _high_board(self, dtype: DType) -> str:
-        return self.board("board_high", self.lanes) if dtype.bits == 64 else ""
+    def _high_exchange(self, dtype: DType) -> str:
+        return self.workgroup_array("board_high", self.lanes) if dtype.bits == 64 else ""
 
 
-def _with_meetings(program: Program) -> Program:
+def _bind_subgroup_operations(program: Program) -> Program:
     """The program with every operation of a subgroup bound to a variable by itself."""
-    if not program.stats().has(*_MEETING):
+    if not program.stats().has(*_SUBGROUP_OPERATIONS):
         return program
-    names = names_in(program)
+    names = fresh_names(program)
 
     def replace(node: n.Expr, operands: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
         name = names.make("met")
@@ -408,12 +408,12 @@ def _with_meetings(program: Program) -> Program:
         return n.Var(name)
 
     def on_statement(statement: n.Stmt) -> Iterable[n.Stmt]:
-        return replace_in_statement(statement, lambda node: isinstance(node, _MEETING), replace, names.make)
+        return replace_in_statement(statement, lambda node: isinstance(node, _SUBGROUP_OPERATIONS), replace, names.make)
 
     return program.with_entry(walk.rewrite(program.entry, on_statement=on_statement))
 
 
-def _statements_with_points(body: n.Body) -> set[int]:
+def _synchronizing_statements(body: n.Body) -> set[int]:
     """The statements at which invocations meet, and those with such a statement inside, by identity."""
     found: set[int] = set()
 
@@ -421,7 +421,7 @@ def _statements_with_points(body: n.Body) -> set[int]:
         any_found = False
         for statement in inner:
             inside = [visit(part) for part in walk.bodies(statement)]
-            meets = isinstance(statement, n.Let) and isinstance(statement.value, _MEETING)
+            meets = isinstance(statement, n.Let) and isinstance(statement.value, _SUBGROUP_OPERATIONS)
             if meets or isinstance(statement, n.Barrier) or any(inside):
                 found.add(id(statement))
                 any_found = True
@@ -431,11 +431,11 @@ def _statements_with_points(body: n.Body) -> set[int]:
     return found
 
 
-def _runs_of(body: n.Body, points: set[int]) -> Iterator[tuple[n.Stmt, ...] | n.Stmt]:
+def _split_at(body: n.Body, sync_points: set[int]) -> Iterator[tuple[n.Stmt, ...] | n.Stmt]:
     """The stretches of a list in which nobody meets, and the statements between them."""
     run: list[n.Stmt] = []
     for statement in body:
-        if id(statement) not in points:
+        if id(statement) not in sync_points:
             run.append(statement)
             continue
         if run:
@@ -446,32 +446,32 @@ def _runs_of(body: n.Body, points: set[int]) -> Iterator[tuple[n.Stmt, ...] | n.
         yield tuple(run)
 
 
-def _stretches(body: n.Body) -> Iterator[list[n.Stmt]]:
+def _split_after_exits(body: n.Body) -> Iterator[list[n.Stmt]]:
     """A list in pieces: each but the last ends with a statement that may leave the list."""
     stretch: list[n.Stmt] = []
     for statement in body:
         stretch.append(statement)
-        if _leaves(statement):
+        if _may_exit(statement):
             yield stretch
             stretch = []
     if stretch:
         yield stretch
 
 
-def _leaves(statement: n.Stmt) -> bool:
+def _may_exit(statement: n.Stmt) -> bool:
     """Whether a statement may leave the list that it is in: by a return, or a jump out of a loop around it."""
     if isinstance(statement, (n.Break, n.Continue)):
         return True
     if isinstance(statement, (n.Loop, n.While)):
         return any(isinstance(inner, n.Return) for inner in walk.statements(statement.body))
-    return isinstance(statement, n.Return) or any(_leaves(s) for body in walk.bodies(statement) for s in body)
+    return isinstance(statement, n.Return) or any(_may_exit(s) for body in walk.bodies(statement) for s in body)
 
 
-def _most_passes(body: n.Body) -> float:
+def _max_passes(body: n.Body) -> float:
     """How many passes of loops a list has at most, if their bounds are written there."""
     most = 0.0
     for statement in body:
-        inside = sum(map(_most_passes, walk.bodies(statement)))
+        inside = sum(map(_max_passes, walk.bodies(statement)))
         match statement:
             case n.Loop(_, n.Lit(start), n.Lit(stop)):
                 inside = max(0, stop - start) * (1 + inside)

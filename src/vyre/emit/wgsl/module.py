@@ -33,10 +33,10 @@ _OVERRUN_IMPOSSIBLE: Final = """fn overrun(going: bool) {
 }"""
 
 
-class Frame(Expressions):
+class ModuleWriter(Expressions):
     """A kernel under way. ``lanes`` is how many invocations a workgroup has on the device, ``size`` how many are meant.
 
-    ``in_step`` says that those who are too many take part in every barrier; if not, they end at once. ``native``: the
+    ``in_lockstep`` says that those who are too many take part in every barrier; if not, they end at once. ``native``: the
     device's subgroups are the program's, and all their lanes are there.
     """
 
@@ -53,10 +53,10 @@ class Frame(Expressions):
         self.native = native
         step = max(_WIDEST_VECTOR, program.subgroup_size) if native else _WIDEST_VECTOR
         self.lanes = -(-self.size // step) * step
-        self.in_step = False
+        self.in_lockstep = False
         self.hoisted: list[str] = []
         self.shared_words = sum(m.shared_words(decl) for decl in program.shared_buffers())
-        self.boards: dict[str, str] = {}
+        self.workgroup_arrays: dict[str, str] = {}
         self.sized: list[str] = []
         for name in ("launch", "Launch", ENTRY, "faults"):
             self.names.make(name)
@@ -87,12 +87,12 @@ class Frame(Expressions):
                 self.sized.append(decl.name)
             self.places[decl.name] = m.Place(decl, name, length, decl.name in atomic)
 
-    def board(self, hint: str, words: int, element: str = "u32") -> str:
+    def workgroup_array(self, hint: str, words: int, element: str = "u32") -> str:
         """Workgroup memory of the kernel's own."""
-        found = self.boards.get(hint)
+        found = self.workgroup_arrays.get(hint)
         if found is None:
             name = self.names.make(hint)
-            self.boards[hint] = found = f"var<workgroup> {name}: array<{element}, {words}>;"
+            self.workgroup_arrays[hint] = found = f"var<workgroup> {name}: array<{element}, {words}>;"
             self.shared_words += words
         return found.split()[1].removesuffix(":")
 
@@ -103,9 +103,9 @@ class Frame(Expressions):
         declared = ["@group(0) @binding(0) var<uniform> launch: Launch;"]
         declared += [f"{one.declaration(k)} // {_described(one.decl)}" for k, one in enumerate(self.host(), 1)]
         declared += [f"{one.declaration(0)} // {_described(one.decl)}" for one in self._shared()]
-        declared += self.boards.values()
+        declared += self.workgroup_arrays.values()
         functions = [text.rstrip() for text in library.needed(self.library)]
-        functions += [text for _, text in self.own.values()]
+        functions += [text for _, text in self.own_functions.values()]
         written = [*functions, *self.lines.lines]
         if any(f"{OVERRUN}(" in text for text in written):
             functions.insert(0, _OVERRUN_NOTED if self.watches_loops else _OVERRUN_IMPOSSIBLE)
@@ -120,12 +120,12 @@ class Frame(Expressions):
 
     def _entry(self, hides: bool) -> str:
         prologue = self._clear_shared()
-        if self.lanes != self.size and not self.in_step:
+        if self.lanes != self.size and not self.in_lockstep:
             prologue += [f"if ({self.lane} >= {self.size}u) {{", "  return;", "}"]
         if hides:
             # Not the uniform alone: a driver may look its value up, and compile for that.
             prologue.append(f"{HIDDEN_ZERO} = launch.zero & {self.builtin('workgroup_id')}.x;")
-        prologue = [*self._find_ids(), *prologue]
+        prologue = [*self._define_ids(), *prologue]
         arguments = [f"@builtin({name}) {made}: {_builtin_type(name)}" for name, made in self.builtins.items()]
         head = f"fn {ENTRY}({', '.join(arguments)}) {{"
         if len(head) > 120:
@@ -144,15 +144,15 @@ class Frame(Expressions):
                 head = f"for (var {at} = {self.lane}; {at} < {words}u; {at} += {self.lanes}u)"
             with lines.block(head):
                 lines.add(place.write(at, f"0{place.word[0]}"))
-        if "votes" in self.boards:
+        if "votes" in self.workgroup_arrays:
             # Each vote clears the cell of the next.
             with lines.block(f"if ({self.lane} == 0u)"):
-                lines.add(f"atomicStore(&{self.board('votes', 3)}[0], 0u);")
+                lines.add(f"atomicStore(&{self.workgroup_array('votes', 3)}[0], 0u);")
         if lines.lines:
             lines.add("workgroupBarrier();")
         return lines.lines
 
-    def _find_ids(self) -> list[str]:
+    def _define_ids(self) -> list[str]:
         """Ids that are not as WGSL has them: of a grid that was folded, of a workgroup declared in another shape."""
         x, y, z = self.program.workgroup_size
         reshaped = self.lanes != self.size or (y, z) != (1, 1)
