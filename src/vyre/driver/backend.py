@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from vyre.arguments import listed, require
-from vyre.driver import trace
+from vyre.driver import telemetry, trace
 from vyre.driver.binding import binder_of
 from vyre.driver.cache import BoundedDict, DiskCache, MemoryCache
 from vyre.driver.compile import compile_program, executable_key
@@ -113,7 +113,12 @@ class Backend:
         require_config(known)
         binder_of(program)
         key = executable_key(self, program, known, route)
-        executable = self._executables.get_or_make(key, lambda: compile_program(self, program, known, route))
+        executable = self._executables.get(key)
+        if executable is None:
+            executable = compile_program(self, program, known, route)
+            self._executables.put(key, executable)
+        else:
+            telemetry.count(compile_hits=1)
         executable = executable.called_with(known)
         self._recent.keep((id(program), id(known), route), (program, known, executable))
         return executable

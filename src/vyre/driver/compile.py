@@ -19,7 +19,7 @@ from vyre.driver.device import Code
 from vyre.driver.executable import Compiled, Executable, launched_programs
 from vyre.driver.optimizer_cache import Optimized, optimized
 from vyre.driver.profile import missing_grid_point, require_supported
-from vyre.errors import BadInputs, UnsupportedFeature
+from vyre.errors import BadInputs, UnsupportedFeature, locate
 from vyre.ir.program import Program, require_program
 from vyre.lower.plan import contains_grid_sync, cut_program, uncut
 
@@ -48,8 +48,14 @@ def compile_program(backend: Backend, program: Program, config: DispatchConfig, 
     cut = uncut(better.program) if is_whole else cut_program(better.program, checked=True)
     code: dict[int, Code] = {}
     with trace.span("compile", backend.id, program=program.name):
-        for part in launched_programs(cut.segments):
-            code[id(part)] = backend.device.compile(part, source=better.program, config=config)
+        for order, segment in enumerate(cut.segments):
+            try:
+                for part in launched_programs([segment]):
+                    code[id(part)] = backend.device.compile(part, source=better.program, config=config)
+            except Exception as error:
+                if len(cut.segments) > 1:
+                    locate(error, f"segment {order} of '{program.name}' ({segment.label})")
+                raise
     key = executable_key(backend, program, config, route)
     compiled = Compiled(program, config, route, chosen, key, binder_of(source), better, cut, code)
     return backend.executable_class(backend, compiled)

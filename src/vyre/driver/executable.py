@@ -20,7 +20,7 @@ from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
 from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DispatchConfig, Route, require_config
-from vyre.driver.device import UNLIMITED, Code, Device, PreparedSchedule, Ran, RunOptions
+from vyre.driver.device import UNLIMITED, Code, Copy, Device, PreparedSchedule, Ran, RunOptions
 from vyre.driver.optimizer_cache import Optimized
 from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
@@ -247,23 +247,20 @@ class Executable:
             require_slots(into)
         if self.route == "host":
             return self._run_on_host(plan, inputs, config, options, into)
-        prepared = self._prepared_fresh.get(plan) or self._prepare(plan, clears=False)
         if self._in_place:
+            prepared = self._prepared_fresh.get(plan) or self._prepare(plan, clears=False)
             return self._run_on_arrays(plan, prepared, inputs, config, options, into)
+        prepared = self._prepare(plan, clears=True)
         sizes = [slot.byte_size for slot in plan.descriptors]
         with self.backend.scratch.borrowed(sizes) as memory:
             copies = [
-                (memory[place], 0, byte_view(inputs[slot.input_slot]))
+                copy
                 for place, slot in enumerate(plan.descriptors)
                 if slot.input_slot is not None and slot.byte_size
-            ]
-            fills = [
-                (memory[place], 0, slot.byte_size, 0)
-                for place, slot in enumerate(plan.descriptors)
-                if slot.role is Role.OUTPUT and slot.byte_size
+                for copy in _whole_words(memory[place], byte_view(inputs[slot.input_slot]))
             ]
             with trace.span("upload", self.backend.id, bytes=plan.input_bytes):
-                self._device.write(copies, fills)
+                self._device.write(copies, ())
 
             def deliver(views: Sequence[Any]) -> list[memoryview]:
                 regions = [(memory[place], offset, length) for place, offset, length in prepared.outputs]
@@ -501,6 +498,18 @@ def _timed(outputs: list[memoryview], ran: Ran, start: int) -> TimedResult:
     wall = perf_counter_ns() - start
     timing = ran.timing
     return TimedResult(outputs, wall, timing.device_ns, timing.enqueue_ns, timing.wait_ns, ran.passes, ran.converged)
+
+
+def _whole_words(handle: Any, data: memoryview) -> list[Copy]:
+    """Copies of data to the start of scratch memory, which is whole words: a last partial word is padded with zeros.
+
+    A device that can only write words would have to read the memory for the rest of it.
+    """
+    whole = len(data) // 4 * 4
+    if whole == len(data):
+        return [(handle, 0, data)]
+    tail: Copy = (handle, whole, memoryview(bytes(data[whole:]).ljust(4, b"\0")))
+    return [(handle, 0, data[:whole]), tail] if whole else [tail]
 
 
 def _nothing(_: Sequence[Any]) -> list[memoryview]:
