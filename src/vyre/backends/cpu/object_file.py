@@ -36,12 +36,20 @@ _UNDEFINED: Final = 0
 _FIRST_RESERVED: Final = 0xFF00
 _ABSOLUTE: Final = 0xFFF1
 _WEAK: Final = 2
+_SECTION_OR_FILE: Final = (3, 4)
+_PROGRAM_BITS: Final = 1
+_WRITABLE: Final = 0x1
+# Sections without it get no memory, so that the loader has none for what refers to them.
+_ALLOCATED: Final = 0x2
+_EXECUTABLE: Final = 0x4
+# And constants to merge, strings, an index in the field for it, an order, a group: what LLVM writes.
+_KNOWN_FLAGS: Final = 0x2F7
 # 64, PC32, PLT32, GOTPCREL, 32, 32S, PC64, GOTPCRELX, REX_GOTPCRELX: for another, LLVM ends the process.
 _X86_RELOCATIONS: Final = frozenset((1, 2, 4, 9, 10, 11, 24, 41, 42))
 # 64 and PC64, which write eight bytes.
 _WIDE_RELOCATIONS: Final = frozenset((1, 24))
 _MOST_ZEROS: Final = 1 << 30
-_LARGEST_PAGE: Final = 1 << 16
+_MOST_ALIGNMENT: Final = 4096
 
 _MACH_MAGIC: Final = 0xFEEDFACF
 _MACH_HEADER: Final = Struct("=IiiIIIII")
@@ -81,8 +89,8 @@ def is_loadable(code: bytes, resolves: Callable[[str], bool]) -> bool:
         if code.startswith(_ELF_IDENTITY):
             return _is_elf(code, resolves)
         return _is_mach(code)
-    except (error, UnicodeDecodeError, IndexError):
-        # A table that ends early, a name that is no text, or an index beyond a table.
+    except (error, ValueError, IndexError):
+        # A table that ends early, a name that does not end or is no text, or an index beyond a table.
         return False
 
 
@@ -129,8 +137,14 @@ def _is_elf(code: bytes, resolves: Callable[[str], bool]) -> bool:
 def _is_section(code: bytes, section: _Section, names: _Section) -> bool:
     has_no_bits = section.type == _NO_BITS
     fits = section.size <= _MOST_ZEROS if has_no_bits else section.offset + section.size <= len(code)
-    alignment = section.alignment
-    return fits and section.name < max(names.size, 1) and alignment <= _LARGEST_PAGE and not alignment & (alignment - 1)
+    alignment, flags = section.alignment, section.flags
+    if flags & ~_KNOWN_FLAGS or (has_no_bits and flags != _WRITABLE | _ALLOCATED):
+        return False
+    if flags & _EXECUTABLE and (flags & _WRITABLE or section.type != _PROGRAM_BITS):
+        return False
+    return (
+        fits and section.name < max(names.size, 1) and alignment <= _MOST_ALIGNMENT and not alignment & (alignment - 1)
+    )
 
 
 def _has_sound_table(code: bytes, section: _Section, sections: list[_Section], resolves: Callable[[str], bool]) -> bool:
@@ -158,13 +172,19 @@ def _is_symbol(symbol: _Symbol, strings: _Section, sections: list[_Section]) -> 
         return False
     if symbol.section in (_UNDEFINED, _ABSOLUTE):
         return True
-    # Common symbols, whose memory the loader would find, are never written here.
-    return symbol.section < len(sections) and symbol.value + symbol.size <= sections[symbol.section].size
+    # Common symbols, which have no section, are never written here.
+    if symbol.section >= len(sections):
+        return False
+    section = sections[symbol.section]
+    is_in_memory = section.flags & _ALLOCATED or symbol.info & 0xF in _SECTION_OR_FILE
+    return bool(is_in_memory) and symbol.value + symbol.size <= section.size
 
 
 def _are_relocations(code: bytes, table: _Section, sections: list[_Section], resolves: Callable[[str], bool]) -> bool:
     target, named = sections[table.info], sections[table.link]
     if table.entry_size != _ELF_RELOCATION.size or table.size % _ELF_RELOCATION.size or named.type != _SYMBOL_TABLE:
+        return False
+    if not target.flags & _ALLOCATED or target.type == _NO_BITS:
         return False
     symbols, strings = _symbols(code, named), sections[named.link]
     is_x86 = platform.machine() == "x86_64"
@@ -173,9 +193,16 @@ def _are_relocations(code: bytes, table: _Section, sections: list[_Section], res
         kind = info & 0xFFFFFFFF
         if is_x86 and kind not in _X86_RELOCATIONS:
             return False
-        if offset + (8 if kind in _WIDE_RELOCATIONS and is_x86 else 4) > target.size:
+        width = 8 if kind in _WIDE_RELOCATIONS and is_x86 else 4
+        if offset + width > target.size:
+            return False
+        # The loader adds what is there to the addend.
+        place = target.offset + offset
+        if is_x86 and any(code[place : place + width]):
             return False
         symbol = symbols[info >> 32]
+        if symbol.section in range(1, len(sections)) and not sections[symbol.section].flags & _ALLOCATED:
+            return False
         reach = len(code) + (sections[symbol.section].size if symbol.section < len(sections) else 0)
         if not -reach <= addend <= reach:
             return False
