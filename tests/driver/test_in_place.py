@@ -140,6 +140,23 @@ def test_arrays_are_looked_at_again_when_they_are_others(backend: Any) -> None:
     assert low.tolist() == [0, 2, 4, 6]
 
 
+def test_an_array_in_the_place_of_one_that_is_gone_is_looked_at(backend: Any) -> None:
+    words, seen = np.zeros(8, np.uint32), set()
+    low = words[:4]
+    for turn in range(50):
+        # A view that goes leaves its address to the next one.
+        view = words[4:] if turn % 2 == 0 else words[2:6]
+        seen.add(id(view))
+        try:
+            backend.dispatch_in_place(COPY, [low, view])
+        except BadInputs:
+            assert turn % 2
+        else:
+            assert turn % 2 == 0
+        del view
+    assert len(seen) < 50
+
+
 def test_a_fresh_output_is_as_long_as_the_launch(backend: Any) -> None:
     program = parse("program p(workgroup 4) { buffer 0 y: u32[] output; y[gid.x] = gid.x }")
     with pytest.raises(BadInputs, match="has 8 elements in this launch, and its array 3") as refused:

@@ -109,8 +109,8 @@ class Binder:
         self._taken = None if taken == list(range(len(self.host))) else taken
         # Of the buffers by binding, which a run writes.
         self._written = [place for place, decl in enumerate(self.host) if decl.role.gives_output]
-        # The arrays of the last run in place that were found to be apart, held weakly.
-        self._apart: tuple[ref[Array], ...] = ()
+        # The ids of arrays that were found to be apart, emptied when one of them goes; and what tells that it does.
+        self._apart: tuple[list[int], list[ref[Array]]] = [], []
         self._plans: dict[Any, BindingPlan] = {}
         self._resident_plans: dict[Any, BindingPlan] = {}
         self._improved: dict[bool | Optimization, Improved] = {}
@@ -255,14 +255,10 @@ class Binder:
                     buffer=self.host[place].name,
                 )
         # Arrays that were apart in the last run still are.
-        if len(memory) == len(self._apart):
-            for known, array in zip(self._apart, memory):  # noqa: B905 (the keyword costs as much as the loop)
-                if known() is not array:
-                    break
-            else:
-                return
-        _require_apart(self.host, self._written, memory)
-        self._apart = tuple(map(ref, memory))
+        ids = list(map(id, memory))
+        if ids != self._apart[0]:
+            _require_apart(self.host, self._written, memory)
+            self._apart = ids, [ref(array, lambda _: ids.clear()) for array in memory]
 
     def store_in_place(self, memory: Sequence[Array], outputs: Sequence[memoryview]) -> None:
         """Puts what a dispatch gave where a run in place would have written it."""
