@@ -23,7 +23,7 @@ from vyre.driver.profile import missing_grid_point
 from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
 from vyre.errors import BadInputs
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 
 if TYPE_CHECKING:
     from vyre.driver.backend import Backend
@@ -39,6 +39,11 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     grid_override: tuple[int, ...] | None = None
     workgroup_override: tuple[int, ...] | None = None
     config: DispatchConfig | None = None
+
+    def __post_init__(self) -> None:
+        require_program(self.program)
+        require(self.resources, Sequence, "what a step works on", "give a list of resident buffers.")
+        require_config(self.config)
 
     @property
     def merged_config(self) -> DispatchConfig:
