@@ -139,6 +139,19 @@ def test_cache_shows_its_limits_and_is_cleared(
     assert "entries      0\n" in out
 
 
+@pytest.mark.parametrize("action", ["show", "clear"])
+def test_cache_refuses_a_directory_that_others_can_write(
+    vyre_at_home: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    directory = tmp_path / "cache"
+    directory.mkdir()
+    directory.chmod(0o777)
+    monkeypatch.setenv("VYRE_CACHE_DIR", str(directory))
+    _, err = vyre_at_home("cache", action, code=1)
+    assert "can be written by other users (mode 0777)" in err
+    assert f"Fix: chmod go-w {directory}" in err
+
+
 def test_bench_runs_the_tables_of_a_checkout_or_tells_where_they_are(
     vyre_at_home: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

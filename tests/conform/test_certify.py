@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from vyre.driver.forwarding import ForwardingBackend
 
 from conform.wrong_backend import FailingBackend, RefusingBackend, WrongBackend
 from vyre.backends.reference import ReferenceBackend
@@ -13,7 +14,6 @@ from vyre.conform.certificate import NOT_COMPARED, certify, read_certificate, ve
 from vyre.conform.directives import case_of_run, read_filetest
 from vyre.conform.mixture import made
 from vyre.conform.runner import judge, limits_for, meaning, reduced, trial_of
-from vyre.driver.forwarding import ForwardingBackend
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.registry import backend
 from vyre.errors import BadInputs

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from vyre.driver.forwarding import ForwardingBackend
+
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver.config import DispatchConfig
-from vyre.driver.forwarding import ForwardingBackend
 from vyre.driver.outputs import OutputBuffers
 from vyre.driver.pending import Inputs
 from vyre.driver.timing import TimedResult

@@ -1,4 +1,4 @@
-"""Caches: bounded, shared by processes, and never the reason that something fails."""
+"""Caches: bounded, shared by processes, and never the cause of a failure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vyre.backends.cpu import CpuBackend
+from vyre.backends.cpu.compile import Loaded, kept_object_code
+from vyre.driver import DispatchConfig, telemetry
 from vyre.driver import cache as cache_module
-from vyre.driver import telemetry
-from vyre.driver.cache import CodeCache, DiskCache, MemoryCache, default_cache_directory
+from vyre.driver.cache import DiskCache, MemoryCache, default_cache_directory
 from vyre.errors import KernelCompileFailed
+from vyre.ir import parse
 
 
 def entry_file(cache: DiskCache) -> Path:
@@ -137,8 +140,8 @@ def test_the_directory_is_bounded_and_drops_what_was_used_longest_ago(tmp_path: 
 
 def test_what_is_there_is_looked_through_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, looks = DiskCache(tmp_path, max_bytes=1 << 20), []
-    files = DiskCache._files
-    monkeypatch.setattr(DiskCache, "_files", lambda self: looks.append(1) or files(self))
+    entries = DiskCache._entries
+    monkeypatch.setattr(DiskCache, "_entries", lambda *args, **named: looks.append(1) or entries(*args, **named))
     for number in range(400):
         cache.put(number.to_bytes(2), bytes(4000))
     monkeypatch.undo()
@@ -198,17 +201,25 @@ def test_read_only_files_are_worked_around(tmp_path: Path, monkeypatch: pytest.M
     cache = DiskCache(tmp_path)
     cache.put(b"key", b"code")
 
+    opened = os.open
+
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cache_module.tempfile, "mkstemp", denied)
+    def open_to_read(path: str, flags: int, *args: int, **named: int | None) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            denied()
+        return opened(path, flags, *args, **named)
+
+    monkeypatch.setattr(cache_module.os, "open", open_to_read)
     monkeypatch.setattr(cache_module.os, "utime", denied)
-    monkeypatch.setattr(Path, "unlink", denied)
+    monkeypatch.setattr(cache_module.os, "unlink", denied)
     assert cache.get(b"key") == b"code"
     assert not cache.put(b"other", b"code")
     entry_file(cache).write_bytes(b"damaged")
     assert cache.get(b"key") is None
     assert cache.stats().corrupt == 1
+    assert cache.stats().errors == 2
 
 
 WRITER = """
@@ -232,42 +243,42 @@ def test_processes_that_write_the_same_entries_never_see_a_torn_one(tmp_path: Pa
     assert DiskCache(tmp_path, max_bytes=30_000).stats().size_bytes <= 30_000
 
 
+KERNEL = "define void @kernel() { ret void }"
+
+
 def test_code_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
-    compiled: list[bytes] = []
-
-    def compile_bytes() -> bytes:
-        compiled.append(b"code")
-        return b"code"
-
+    first = [kept_object_code(DiskCache(tmp_path), "one", KERNEL) for _ in range(2)]
+    assert [was_kept for _, was_kept in first] == [False, True]
+    assert first[0][0] == first[1][0]
+    assert kept_object_code(DiskCache(tmp_path / "other"), "one", KERNEL)[1] is False
     before = telemetry.snapshot()
-    first = CodeCache(bytes.decode, disk=DiskCache(tmp_path))
-    assert [first.get(b"key", compile_bytes) for _ in range(3)] == ["code"] * 3
-    second = CodeCache(bytes.decode, disk=DiskCache(tmp_path))
-    assert second.get(b"key", compile_bytes) == "code"
-    first.clear()
-    assert first.get(b"key", compile_bytes) == "code"
-    assert compiled == [b"code"]
-    assert CodeCache(bytes.decode).get(b"key", compile_bytes) == "code"
-    assert len(compiled) == 2
+    for _ in range(2):
+        program = parse("program p(workgroup 4) { buffer 0 a: u32[] readwrite; a[gid.x] = 5 }")
+        backend = CpuBackend(threads=1, cache=DiskCache(tmp_path))
+        for _ in range(2):
+            assert bytes(backend.dispatch(program, [bytes(4)], DispatchConfig(optimize=False))[0]) == b"\5\0\0\0"
     after = telemetry.snapshot()
-    assert (after.compile_hits - before.compile_hits, after.compile_misses - before.compile_misses) == (4, 2)
-    assert second.stats().entries == 1
+    assert (after.compile_hits - before.compile_hits, after.compile_misses - before.compile_misses) == (1, 1)
 
 
 def test_code_that_does_not_load_is_compiled_again(tmp_path: Path) -> None:
     disk = DiskCache(tmp_path)
-    disk.put(b"key", b"\xff")
-    cache = CodeCache(bytes.decode, disk=disk)
-    assert cache.get(b"key", lambda: b"good") == "good"
-    assert disk.get(b"key") == b"good"
-
-    def fail() -> bytes:
-        raise KernelCompileFailed("test", "no such instruction.", "source")
-
-    with pytest.raises(KernelCompileFailed, match="no such instruction") as caught:
-        cache.get(b"other", fail)
-    assert caught.value.source == "source"
-    assert disk.get(b"other") is None
+    good, _ = kept_object_code(disk, "one", KERNEL)
+    stored = entry_file(disk).read_bytes()
+    put = disk.put
+    with pytest.MonkeyPatch.context() as patch:
+        keys: list[bytes] = []
+        patch.setattr(disk, "get", lambda key: keys.append(key))
+        kept_object_code(disk, "one", KERNEL)
+    assert put(keys[0], b"\xff")
+    assert kept_object_code(disk, "one", KERNEL) == (good, False)
+    assert disk.stats().corrupt == 1
+    assert entry_file(disk).read_bytes() == stored
+    assert Loaded(good).address("kernel")
+    with pytest.raises(KernelCompileFailed, match="expected instruction") as caught:
+        kept_object_code(disk, "other", "define void @kernel() { nothing }")
+    assert "nothing" in caught.value.source
+    assert disk.stats().entries == 1
 
 
 def test_threads_share_a_cache(tmp_path: Path) -> None:

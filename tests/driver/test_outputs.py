@@ -92,3 +92,17 @@ def test_a_dispatch_into_slots_is_counted() -> None:
     assert after.output_slots_reused == before.output_slots_reused + 2
     assert after.output_slots_moved == before.output_slots_moved + 1
     assert after.output_slots_appended == before.output_slots_appended
+
+
+def test_slots_share_no_memory() -> None:
+    memory, words = bytearray(16), np.zeros(4, np.uint32)
+    for slots in ([memory, memory], [b := bytearray(1), memory, memoryview(memory)[4:]], [words[1:3], words[2:]]):
+        with pytest.raises(BadInputs, match=r"output slots \d and \d share memory.*Fix: give each slot"):
+            OutputBuffers(slots)
+    view = memoryview(memory)
+    assert len(OutputBuffers([view[8:], view[:8], b, words[:2], words[2:], view[4:4], view[4:4]])) == 7
+
+
+def test_a_slot_has_a_size() -> None:
+    with pytest.raises(BadInputs, match="a slot cannot have -1 bytes"):
+        OutputBuffers.with_sizes([4, -1])

@@ -298,6 +298,7 @@ def cache(
     from vyre.driver.cache import DEFAULT_DISK_BYTES, DiskCache
 
     disk = DiskCache()
+    disk.require_safe()
     removed = disk.clear() if action is CacheAction.CLEAR else None
     stats = disk.stats()
     facts: dict[str, Any] = {

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -105,6 +106,10 @@ class Binder:
         places = {decl.name: place for place, decl in enumerate(self.host)}
         taken = [places[decl.name] for decl in self.slots]
         self._taken = None if taken == list(range(len(self.host))) else taken
+        # Of the buffers by binding, which a run writes.
+        self._written = [place for place, decl in enumerate(self.host) if decl.role.gives_output]
+        # The ids of arrays that were found to be apart, emptied when one of them goes; and what tells that it does.
+        self._apart: tuple[list[int], list[ref[Array]]] = [], []
         self._plans: BoundedDict[Any, BindingPlan] = BoundedDict(_MOST_PLANS)
         self._resident_plans: BoundedDict[Any, BindingPlan] = BoundedDict(_MOST_PLANS)
 
@@ -197,8 +202,12 @@ class Binder:
         """The plan for a run that changes flat arrays in binding order in place."""
         counts = self._flat_counts(memory) if self._taken is None and self._indirect is None else None
         if counts is not None:
+            self._require_writable_and_apart(memory)
             return self.plan(counts, config)
-        return self.bind(self.inputs_in_place(memory), config).plan
+        plan = self.bind(self.inputs_in_place(memory), config).plan
+        for slot, array in zip(plan.descriptors, memory, strict=True):
+            _require_length(slot.name, array, slot.count)
+        return plan
 
     def inputs_in_place(self, memory: Sequence[Array]) -> Sequence[Array]:
         """The inputs by slot, of flat arrays in binding order that a run may change; BadInputs if they are not such."""
@@ -217,15 +226,41 @@ class Binder:
                 f"'{self.program.name}' runs in place on flat arrays of its buffers' types, of their counts.",
                 "give NumPy arrays of one axis, in C order, of the storage types, in a list.",
             )
+        for decl, array in zip(self.host, memory, strict=True):
+            # A fresh output is no input, so the check above has not seen it.
+            if not _is_flat(decl, array):
+                raise BadInputs(
+                    f"buffer '{decl.name}' is given no flat array of its type and count.",
+                    f"give a NumPy array of one axis, in C order, of {decl.dtype.storage.name}.",
+                    buffer=decl.name,
+                )
+        self._require_writable_and_apart(memory)
         return inputs
+
+    def _require_writable_and_apart(self, memory: Sequence[Array]) -> None:
+        """Raise BadInputs if an array that the run writes is read-only or shares memory with another."""
+        for place in self._written:
+            if not memory[place].flags.writeable:
+                raise BadInputs(
+                    f"buffer '{self.host[place].name}' is written, and its array is read-only.",
+                    "give an array of your own: array.copy().",
+                    buffer=self.host[place].name,
+                )
+        # Arrays that were apart in the last run still are.
+        ids = list(map(id, memory))
+        if ids != self._apart[0]:
+            _require_apart(self.host, self._written, memory)
+            self._apart = ids, [ref(array, lambda _: ids.clear()) for array in memory]
 
     def store_in_place(self, memory: Sequence[Array], outputs: Sequence[memoryview]) -> None:
         """Puts what a dispatch gave where a run in place would have written it."""
         places = {decl.name: place for place, decl in enumerate(self.host)}
         for decl, output in zip(self.program.output_buffers(), outputs, strict=True):
-            raw = memory[places[decl.name]].view(np.uint8)
-            start, stop = decl.output_byte_range or (0, raw.size)
-            raw[start:stop] = np.array(output, np.uint8)
+            array = memory[places[decl.name]]
+            start, _ = decl.output_byte_range or (0, 0)
+            stop = start + len(output)
+            _require_length(decl.name, array, -(-stop // array.itemsize))
+            array.view(np.uint8)[start:stop] = np.array(output, np.uint8)
 
     def plan(self, counts: tuple[int, ...], config: DispatchConfig, grid: tuple[int, ...] | None = None) -> BindingPlan:
         """The plan for inputs of these element counts, by slot; ``grid`` overrides what the config says."""
@@ -285,6 +320,29 @@ def _is_flat(decl: BufferDecl, data: object) -> bool:
         and data.flags.c_contiguous
         and decl.count in (0, data.size)
     )
+
+
+def _require_length(name: str, array: Array, count: int) -> None:
+    """Raise BadInputs if an array has fewer elements than its buffer in a launch."""
+    if array.size < count:
+        raise BadInputs(
+            f"buffer '{name}' has {count:,} elements in this launch, and its array {array.size:,}.",
+            "give an array of that many elements.",
+            buffer=name,
+        )
+
+
+def _require_apart(host: Sequence[BufferDecl], written: Sequence[int], memory: Sequence[Array]) -> None:
+    """Raise BadInputs if an array that is written shares memory with another."""
+    for place in written:
+        for other, array in enumerate(memory):
+            if other != place and np.may_share_memory(memory[place], array):
+                raise BadInputs(
+                    f"buffer '{host[place].name}' is written, and its array shares memory with that of buffer "
+                    f"'{host[other].name}'.",
+                    "give arrays that do not overlap: copy one of them.",
+                    buffer=host[place].name,
+                )
 
 
 def layout_fingerprint(program: Program) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from vyre.arguments import listed, require, require_whole
 from vyre.driver import telemetry
@@ -35,13 +37,14 @@ class OutputBuffers(Sequence[memoryview]):
 
     def __init__(self, slots: Iterable[Buffer] = ()) -> None:
         self._slots = [_writable(number, slot) for number, slot in enumerate(listed(slots, "the slots"))]
+        _require_apart(self._slots)
         self._results = list(self._slots)
         self._counts = 0, 0, 0
 
     @classmethod
     def with_sizes(cls, sizes: Iterable[int]) -> OutputBuffers:
         """Slots with room for that many bytes each."""
-        return cls(bytearray(require_whole(size, "the size of a slot")) for size in listed(sizes, "the sizes"))
+        return cls(bytearray(_require_size(size)) for size in listed(sizes, "the sizes"))
 
     def __len__(self) -> int:
         return len(self._results)
@@ -136,6 +139,29 @@ def require_slots(into: object) -> None:
     """Refuses what has no slots to be written to."""
     if into is not None:
         require(into, OutputBuffers, "into", "give vyre.OutputBuffers(), which may be given memory, or leave it out.")
+
+
+def _require_size(size: int) -> int:
+    if require_whole(size, "the size of a slot") < 0:
+        raise BadInputs(f"a slot cannot have {size} bytes.", "give a size of at least 0.")
+    return size
+
+
+def _require_apart(slots: Sequence[memoryview]) -> None:
+    """Raise BadInputs if two slots share memory: results would overwrite each other."""
+    ranges: list[tuple[int, int, int]] = []
+    for number, slot in enumerate(slots):
+        if slot.nbytes:
+            start = np.frombuffer(slot, np.uint8).ctypes.data
+            ranges.append((start, start + slot.nbytes, number))
+    ranges.sort()
+    for (_, end, number), (start, _, other) in pairwise(ranges):
+        if start < end:
+            first, second = sorted((number, other))
+            raise BadInputs(
+                f"output slots {first} and {second} share memory.",
+                "give each slot memory of its own, and give it once.",
+            )
 
 
 def _owned(data: memoryview) -> memoryview:

@@ -24,7 +24,7 @@ from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
 from vyre.errors import BadInputs, locate
 from vyre.ir import nodes as n
-from vyre.ir.program import Program
+from vyre.ir.program import Program, require_program
 from vyre.lower.schedule import Clear, ConvergenceTest, Part, ScheduleBuilder
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     grid_override: tuple[int, ...] | None = None
     workgroup_override: tuple[int, ...] | None = None
     config: DispatchConfig | None = None
+
+    def __post_init__(self) -> None:
+        require_program(self.program)
+        require(self.resources, Sequence, "what a step works on", "give a list of resident buffers.")
+        require_config(self.config)
 
     @property
     def merged_config(self) -> DispatchConfig:

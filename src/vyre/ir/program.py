@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from vyre.arguments import listed
-from vyre.errors import BadInputs
+from vyre.arguments import listed, require, require_whole
+from vyre.errors import BadInputs, InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.limits import MAX_EXPRESSIONS, MAX_STATEMENTS
@@ -105,6 +105,8 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         subgroup_size: int = DEFAULT_SUBGROUP_SIZE,
     ) -> Program:
         """A program whose entry is exactly these statements."""
+        _require_name(name)
+        require_whole(subgroup_size, "the size of a subgroup")
         return cls(name, _buffers(buffers), _three(workgroup_size), _entry(entry), subgroup_size)
 
     @classmethod
@@ -119,12 +121,14 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         subgroup_size: int = DEFAULT_SUBGROUP_SIZE,
     ) -> Program:
         """A program whose entry is one root region around these statements."""
+        require(generator, str, "the generator", "give a text.")
         root = n.Region(generator, None, _entry(entry))
         return cls.new(buffers, workgroup_size, (root,), name=name, subgroup_size=subgroup_size)
 
     @classmethod
     def empty(cls, name: str = "main") -> Program:
         """A program that does nothing."""
+        _require_name(name)
         return cls(name)
 
     def _with(self, **changes: Any) -> Program:
@@ -140,17 +144,25 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         return self._with(workgroup_size=_three(workgroup_size))
 
     def with_subgroup_size(self, subgroup_size: int) -> Program:
+        require_whole(subgroup_size, "the size of a subgroup")
         return self._with(subgroup_size=subgroup_size)
 
     def with_name(self, name: str) -> Program:
+        _require_name(name)
         return self._with(name=name)
 
     def with_source(self, source: SourceMap | None) -> Program:
+        if source is not None:
+            require(source, SourceMap, "the source", "give a SourceMap, or None.")
         return self._with(source=source)
 
     def buffer(self, name: str) -> BufferDecl:
-        """The declaration of that name; KeyError if there is none."""
-        return self.buffers_by_name[name]
+        """The declaration of that name; BadInputs if there is none."""
+        try:
+            return self.buffers_by_name[name]
+        except (KeyError, TypeError):
+            known = ", ".join(self.buffers_by_name) or "none"
+            raise BadInputs(f"'{self.name}' has no buffer {name!r:.60}.", f"its buffers are: {known}.") from None
 
     @cached_property
     def buffers_by_name(self) -> Mapping[str, BufferDecl]:
@@ -174,7 +186,13 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def _stats(self) -> Stats:
-        return _count(self)
+        try:
+            return _count(self)
+        except (KeyError, AttributeError, TypeError) as error:
+            raise InvalidProgram(
+                f"'{self.name}' holds something that is no node ({type(error).__name__}: {error}).",
+                "see vyre.check(program), which tells where.",
+            ) from error
 
     def fingerprint(self) -> bytes:
         """BLAKE2b of the exact wire bytes: two programs share it only if they are equal."""
@@ -228,15 +246,25 @@ def require_program(item: object) -> Program:
 
 
 def _buffers(buffers: Iterable[BufferDecl]) -> tuple[BufferDecl, ...]:
-    return tuple(listed(buffers, "what a program declares"))
+    declared = tuple(listed(buffers, "what a program declares"))
+    for one in declared:
+        require(one, BufferDecl, "a buffer of a program", "give BufferDecl.read(...), read_write(...) or output(...).")
+    return declared
+
+
+def _require_name(name: object) -> None:
+    require(name, str, "the name of a program", "give a text.")
 
 
 def _entry(entry: Iterable[n.Stmt]) -> n.Body:
+    # What the statements hold is the checker's to tell.
     return tuple(listed(entry, "the entry"))
 
 
 def _three(size: int | Iterable[int]) -> tuple[int, int, int]:
     axes = (size,) if isinstance(size, int) else tuple(listed(size, "the workgroup size"))
+    for axis in axes:
+        require_whole(axis, "a size of the workgroup")
     if not 1 <= len(axes) <= 3:
         raise BadInputs(f"a workgroup has one to three axes, not {len(axes)}.", "give (x,), (x, y) or (x, y, z).")
     x, y, z = (*axes, 1, 1)[:3]

@@ -1,8 +1,8 @@
-"""How does LLVM IR become machine code? Verified if asked, optimised by a few passes, kept as object code.
+"""LLVM IR to machine code: verified on request, optimized by a few passes, stored as object code, loaded.
 
-What LLVM refuses is KernelCompileFailed, with the source. What it gives up on ("LLVM ERROR: Cannot select" and other
-faults of its own) ends the process: LLVM calls ``abort``, and llvmlite has nothing to put in its place. Such a kernel
-is a fault of the emitter, which must not write it.
+IR that LLVM rejects raises KernelCompileFailed with its source. Other faults of LLVM ("LLVM ERROR: Cannot select") end
+the process: LLVM calls ``abort``, and llvmlite cannot prevent it. The emitter must not write such a kernel, and object
+code from a file is checked before LLVM sees it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import llvmlite
 import llvmlite.binding as llvm
 import msgspec
 
+from vyre.backends.cpu.object_file import is_loadable, packed, unpacked
 from vyre.driver import trace
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL
 from vyre.errors import KernelCompileFailed
 
 _LOCK: Final = Lock()
-# Part of what object code is kept by: counts up when other code is made of the same text.
-PIPELINE: Final = 6
+# Part of the cache key of object code: counts up when other code is made of the same text.
+PIPELINE: Final = 7
 _LARGE_TEXT: Final = 1 << 20
 _HUGE_TEXT: Final = 4 << 20
 _PASSES_OF_LARGE: Final = (
@@ -37,24 +38,23 @@ _PASSES_OF_LARGE: Final = (
     "add_instruction_combine_pass",
     "add_simplify_cfg_pass",
 )
-# For those who ask for code soon: less than instruction selection then saves. Constants in vectors are found by
-# combining alone, and LLVM may break off, and the process with it, where only the selection finds them.
+# For unoptimized code: they take less time than instruction selection then saves. Only combining folds constants in
+# vectors, and LLVM may end the process where they are left to instruction selection.
 _QUICK_PASSES: Final = (
     "add_sroa_pass",
     "add_sccp_pass",
     "add_instruction_combine_pass",
     "add_simplify_cfg_pass",
 )
-# For huge programs: combining and numbering take time that grows faster than the program.
+# For huge programs: combining and value numbering take time that grows faster than the program.
 _PASSES_OF_HUGE: Final = ("add_sroa_pass", "add_sccp_pass", "add_simplify_cfg_pass", "add_aggressive_dce_pass")
-# A word of memory that is in every module. With it comes a page, in the rest of which LLVM's loader has room for the
-# addresses of what the code calls; it asks for memory before it knows how many there are, and ends the process if there
-# is none.
+# A word of memory in every module. With it comes a page, whose rest LLVM's loader uses for the addresses of functions
+# that the code calls; it allocates memory before it knows how many there are, and ends the process if there is none.
 _ROOM: Final = "\n@vyre.room = weak global i64 0\n"
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The machine code is for: its name, and how many lanes of 32 bits its vectors have."""
+    """Target of the machine code: name, features, and lanes of 32 bits in a vector."""
 
     cpu: str
     features: str
@@ -86,45 +86,63 @@ def _target_machine(level: int) -> Any:
 
 
 def _effort(size: int, optimize: bool) -> int:
-    """How hard to look for good instructions: beyond a size, the time for that grows faster than the program."""
+    """The level of code generation; beyond a size, its time grows faster than the program."""
     return 2 if optimize and size < _LARGE_TEXT else 0
 
 
-def _parsed(text: str) -> Any:
-    return llvm.parse_assembly(text + _ROOM)
+def _parsed(text: str, context: Any) -> Any:
+    return llvm.parse_assembly(text + _ROOM, context)
 
 
 def _module(text: str, *, verify: bool, optimize: bool) -> Any:
-    module = _parsed(text)
+    # Types, constants and metadata stay as long as their context: one for each module lets them go with it.
+    module = _parsed(text, llvm.create_context())
     if verify:
         module.verify()
-    return _improved(module, len(text), optimize=optimize)
+    return _optimized(module, len(text), optimize=optimize)
 
 
-def _improved(module: Any, size: int, *, optimize: bool) -> Any:
-    target = _target_machine(_effort(size, optimize))
+@cache
+def _pass_builder(level: int) -> Any:
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    # The code is vectorized already, and for the full width: more vectors, or more copies, only cost time.
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
+    return llvm.create_pass_builder(_target_machine(level), tuning)
+
+
+@cache
+def _function_passes(level: int) -> Any:
+    # Made once: llvmlite does not free the passes of a manager, some tens of kilobytes for each.
+    return _pass_builder(level).getFunctionPassManager()
+
+
+@cache
+def _module_passes(names: tuple[str, ...]) -> Any:
+    passes = llvm.create_new_module_pass_manager()
+    for name in names:
+        getattr(passes, name)()
+    return passes
+
+
+def _optimized(module: Any, size: int, *, optimize: bool) -> Any:
+    level = _effort(size, optimize)
+    target, builder = _target_machine(level), _pass_builder(level)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(target.target_data)
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    # The code is in vectors already, and wide ones: more of them, or more copies, only cost time.
-    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = False
-    builder = llvm.create_pass_builder(target, tuning)
     if optimize and size < _LARGE_TEXT:
         # A kernel is one function: what LLVM does for modules beyond that is to combine its instructions again.
-        of_functions = builder.getFunctionPassManager()
+        passes = _function_passes(level)
         for function in module.functions:
             if not function.is_declaration:
-                of_functions.run(function, builder)
+                passes.run(function, builder)
         return module
-    passes = llvm.create_new_module_pass_manager()
-    for name in _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES:
-        getattr(passes, name)()
-    passes.run(module, builder)
+    names = _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES
+    _module_passes(names).run(module, builder)
     return module
 
 
 @contextmanager
-def _refusals(text: str) -> Iterator[None]:
+def _llvm_errors(text: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
@@ -133,21 +151,22 @@ def _refusals(text: str) -> Iterator[None]:
 
 def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
     """The object code of a module."""
-    with _LOCK, _refusals(text):
+    with _LOCK, _llvm_errors(text):
         module = _module(text, verify=verify, optimize=optimize)
         code: bytes = _target_machine(_effort(len(text), optimize)).emit_object(module)
         return code
 
 
 def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
-    """The object code of several modules in one, where each one's kernel has the name it goes by here."""
-    with _LOCK, _refusals("\n".join(texts.values())):
-        whole = llvm.parse_assembly("")
+    """The object code of several modules linked into one; each kernel gets the name that the mapping gives it."""
+    with _LOCK, _llvm_errors("\n".join(texts.values())):
+        context = llvm.create_context()
+        whole = llvm.parse_assembly("", context)
         size = max(map(len, texts.values()), default=0)
         for name, text in texts.items():
-            module = _parsed(text)
+            module = _parsed(text, context)
             module.get_function(KERNEL).name = name
-            whole.link_in(_improved(module, size, optimize=optimize))
+            whole.link_in(_optimized(module, size, optimize=optimize))
         code: bytes = _target_machine(_effort(size, optimize)).emit_object(whole)
         return code
 
@@ -155,22 +174,50 @@ def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
 def kept_object_code(
     disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool = True
 ) -> tuple[bytes, bool]:
-    """The object code of a module, from the disk if it is there, and whether it was."""
-    machine = this_machine()
-    parts = (text, machine.cpu, machine.features, llvmlite.__version__, PIPELINE, optimize)
-    key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
-    found = disk.get(key)
-    if found is not None:
-        return found, True
+    """The object code of a module, and whether it came from the disk.
+
+    Stored code that LLVM could not load is removed, and compiled again.
+    """
+    facts = machine_facts()
+    key = blake2b(msgspec.msgpack.encode((text, *facts, optimize)), digest_size=32).digest()
+    stored = disk.get(key)
+    if stored is not None:
+        code = unpacked(stored, facts)
+        if code is not None and can_be_loaded(code):
+            return code, True
+        disk.discard(key)
     with trace.span("compile", "cpu", program=name):
         code = object_code(text, verify=verify, optimize=optimize)
-    disk.put(key, code)
+    disk.put(key, packed(code, facts))
     return code, False
 
 
+@cache
+def machine_facts() -> tuple[str, ...]:
+    """What object code depends on beside its text: the machine and the compiler."""
+    machine = this_machine()
+    return llvm.get_process_triple(), machine.cpu, machine.features, llvmlite.__version__, str(PIPELINE)
+
+
+def can_be_loaded(code: bytes) -> bool:
+    """Whether object code from a file can be given to LLVM, which would end the process over what is malformed."""
+    return is_loadable(code, _is_symbol_of_process)
+
+
+def _is_symbol_of_process(name: str) -> bool:
+    _open_process()
+    return llvm.address_of_symbol(name) is not None
+
+
+@cache
+def _open_process() -> None:
+    # The first engine of a process makes the symbols of its libraries known to LLVM.
+    Loaded()
+
+
 def assembly(text: str) -> str:
-    """The machine instructions of a module, for people."""
-    with _LOCK, _refusals(text):
+    """The machine instructions of a module as text."""
+    with _LOCK, _llvm_errors(text):
         listing: str = _target_machine(_effort(len(text), True)).emit_assembly(
             _module(text, verify=True, optimize=True)
         )
@@ -178,20 +225,23 @@ def assembly(text: str) -> str:
 
 
 class Loaded:
-    """Object code in memory, and the functions in it."""
+    """Object code in memory, which is freed with this object; the caller keeps it while a function of it runs."""
 
     def __init__(self, *codes: bytes) -> None:
         with _LOCK:
             empty = llvm.parse_assembly("")
-            # All sections of a code in one piece of memory: where each goes where there is room, one may be further
-            # from another than its code can reach, which ends the process.
+            # LLVM ends the process if a section is further from another than its code can reach: llvmlite's memory
+            # manager puts all sections of an object into one block.
             self._engine = llvm.create_mcjit_compiler(empty, _new_target_machine(), use_lmm=True)
             for code in codes:
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
 
     def address(self, name: str) -> int:
+        """The address of a function; KernelCompileFailed if the code has none of that name."""
         address: int = self._engine.get_function_address(name)
+        if not address:
+            raise KernelCompileFailed("cpu", f"the object code has no function '{name}'")
         return address
 
 
@@ -206,6 +256,6 @@ KernelFunction: Final = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 
 def kernel_function(loaded: Loaded, name: str) -> Callable[[int, int, int], None]:
-    """The kernel as a Python function; Python's lock is not held while it runs."""
+    """The kernel as a Python function, which releases Python's global lock while it runs."""
     function: Callable[[int, int, int], None] = KernelFunction(loaded.address(name))
     return function

@@ -14,12 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-import llvmlite
 import msgspec
 
-from vyre.backends.cpu.compile import PIPELINE, Loaded, kernel_function, linked_object_code
+from vyre.backends.cpu.compile import Loaded, can_be_loaded, kernel_function, linked_object_code, machine_facts
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Grid
 from vyre.backends.cpu.launches import Sharing
+from vyre.backends.cpu.object_file import packed, unpacked
 from vyre.backends.cpu.schedules import PartTable
 from vyre.backends.cpu.tables import Count, own
 from vyre.driver.binding import binder_of
@@ -136,7 +136,7 @@ class Image:
                 counts.append(_count(decl, resource))
             shape.append((name, groups, tuple([numbers[id(resource)] for resource in resources])))
         key = tuple(shape)
-        table = self._tables.take(key) or self._table(key, len(memory))
+        table = self._tables.pop(key) or self._table(key, len(memory))
         table.run(self._device.pool, [resource.handle for resource in memory], 1, None, UNLIMITED, counts)
         if table.table.state.nbytes <= _MOST_STATE_KEPT:
             self._tables.put(key, table)
@@ -200,20 +200,28 @@ def _count(decl: BufferDecl, resource: ResidentBuffer) -> int:
 
 def load_image(device: CpuDevice, key: bytes, make: MakeImage, *, optimize: bool) -> Image:
     """The image of some programs, from the disk if it is there, else made and kept; ``make`` also gives its notes."""
-    kernels = device.kernels
-    machine = kernels.machine
-    parts = (key, source_state(*_SOURCES), machine.cpu, machine.features, llvmlite.__version__, PIPELINE)
-    whole = blake2b(msgspec.msgpack.encode((*parts, optimize)), digest_size=32).digest()
+    kernels, facts = device.kernels, machine_facts()
+    parts = (key, source_state(*_SOURCES), *facts, optimize)
+    whole = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
     body = kernels.disk.get(whole)
     if body is not None:
-        try:
-            return Image(device, msgspec.msgpack.decode(body, type=_Stored))
-        except msgspec.DecodeError:
-            # Whole, as its digest says, and yet of no use: it is made again.
-            pass
+        found = _read(body, facts)
+        if found is not None:
+            return Image(device, found)
+        kernels.disk.discard(whole)
     stored = _stored(*make(), optimize=optimize)
-    kernels.disk.put(whole, msgspec.msgpack.encode(stored))
+    kernels.disk.put(whole, packed(msgspec.msgpack.encode(stored), facts))
     return Image(device, stored)
+
+
+def _read(body: bytes, facts: tuple[str, ...]) -> _Stored | None:
+    """The image in a file; None if it is not one for this machine whose code can be loaded."""
+    content = unpacked(body, facts)
+    try:
+        stored = None if content is None else msgspec.msgpack.decode(content, type=_Stored)
+    except msgspec.DecodeError:
+        return None
+    return stored if stored is not None and all(map(can_be_loaded, stored.code)) else None
 
 
 def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool) -> _Stored:
