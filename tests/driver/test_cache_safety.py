@@ -19,7 +19,7 @@ from vyre.backends.cpu import object_file
 from vyre.backends.cpu.compile import can_be_loaded, machine_facts, object_code
 from vyre.backends.cpu.native import _text
 from vyre.driver import cache as cache_module
-from vyre.driver import improved
+from vyre.driver import optimizer_cache
 from vyre.driver.cache import DiskCache, UnsafeCache, default_cache_directory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs POSIX permissions")
@@ -310,7 +310,7 @@ def test_programs_run_beside_an_unsafe_cache(tmp_path: Path, monkeypatch: pytest
     directory.mkdir()
     directory.chmod(0o777)
     monkeypatch.setenv("VYRE_CACHE_DIR", str(directory))
-    improved._known.clear()
+    optimizer_cache._known.clear()
     program = vyre.parse("program p(workgroup 4) { buffer 0 a: u32[] readwrite; a[gid.x] = a[gid.x] + 7 }")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
