@@ -131,6 +131,16 @@ def _refusals(text: str) -> Iterator[None]:
         raise KernelCompileFailed("cpu", str(error), text) from None
 
 
+def selected_object_code(text: str) -> bytes:
+    """Object code of a module whose IR is already optimized: no passes, only instruction selection."""
+    with _LOCK, _refusals(text):
+        module, target = _parsed(text), _target_machine(0)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(target.target_data)
+        code: bytes = target.emit_object(module)
+        return code
+
+
 def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
     """The object code of a module."""
     with _LOCK, _refusals(text):
@@ -156,6 +166,17 @@ def kept_object_code(
     disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool = True
 ) -> tuple[bytes, bool]:
     """The object code of a module, from the disk if it is there, and whether it was."""
+    return _kept(disk, name, text, optimize, lambda: object_code(text, verify=verify, optimize=optimize))
+
+
+def kept_selected_object_code(disk: DiskCache, name: str, text: str) -> bytes:
+    """Object code of a module whose IR is already optimized, from the disk if it is there."""
+    return _kept(disk, name, text, None, lambda: selected_object_code(text))[0]
+
+
+def _kept(
+    disk: DiskCache, name: str, text: str, optimize: bool | None, make: Callable[[], bytes]
+) -> tuple[bytes, bool]:
     machine = this_machine()
     parts = (text, machine.cpu, machine.features, llvmlite.__version__, PIPELINE, optimize)
     key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
@@ -163,7 +184,7 @@ def kept_object_code(
     if found is not None:
         return found, True
     with trace.span("compile", "cpu", program=name):
-        code = object_code(text, verify=verify, optimize=optimize)
+        code = make()
     disk.put(key, code)
     return code, False
 

@@ -10,7 +10,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from vyre.backends.cpu.interrupts import takes_long
 from vyre.backends.cpu.kernels import CompiledKernel
+from vyre.backends.cpu.layout import Block, Frame
 from vyre.driver.binding import BindingPlan
 from vyre.errors import BadInputs, DeviceOutOfMemory
 from vyre.ir.binding import Array
@@ -88,10 +90,10 @@ class PreparedLaunch:
     """A plan that is one launch: its kernel, and a frame with all of its argument block but the addresses.
 
     ``pack`` makes what ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the plan's
-    memory in its order.
+    memory in its order; it takes long if Ctrl-C has to be able to end it.
     """
 
-    __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack")
+    __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack", "takes_long")
 
     def __init__(self, plan: BindingPlan, launch: KernelLaunch) -> None:
         names = launch.kernel.kernel.buffers
@@ -99,18 +101,24 @@ class PreparedLaunch:
         self.launch = launch
         self.is_shared = launch.grain is not None
         self._order = [places[name] for name in names[: len(places)]]
-        block = [0, *launch.grid]
+        # Slots follow the head of the block: the address, then the count.
+        block = [0] * Block.WORDS
+        block[Block.GRID :] = launch.grid
         for place in self._order:
             # In place of the address: the bits that have to be zero in it.
             block += (plan.descriptors[place].dtype.bytes - 1, plan.descriptors[place].count)
         for words in launch.captures:
             block += (3, words)
-        head = [launch.kernel.address, launch.total, launch.grain or 0, len(names), len(block)]
+        head = [0] * Frame.WORDS
+        head[Frame.KERNEL] = launch.kernel.address
+        head[Frame.TOTAL], head[Frame.GRAIN] = launch.total, launch.grain or 0
+        head[Frame.BUFFERS], head[Frame.BLOCK_WORDS] = len(names), len(block)
         self._frame = np.array([*head, *block], np.int64)
         self.frame = address_of(self._frame)
         self.pack = Struct(f"{len(names)}P").pack
         is_in_order = self._order == list(range(len(self._order)))
         self.is_simple = is_in_order and not launch.captures
+        self.takes_long = launch.kernel.kernel.is_unbounded or takes_long(plan.launch.invocations, plan.program.entry)
 
     def arrays(self, memory: Sequence[Array]) -> list[Array]:
         """The arrays of the kernel's buffers, in its order, from those of the plan's."""
