@@ -16,9 +16,9 @@ typedef struct {
     uint32_t unused;
 } stop_word;
 
-enum reason { MISALIGNED = -1, NONE = 0, TIMED_OUT = 1, OUT_OF_MEMORY = 2, INTERRUPTED = 3 };
+enum reason { NOT_ENTERED = -2, MISALIGNED = -1, NONE = 0, TIMED_OUT = 1, OUT_OF_MEMORY = 2, INTERRUPTED = 3 };
 
-enum ending { DONE = 0, UNCHANGED = 1, ASKED = 2, STOPPED = 3 };
+enum ending { DONE = 0, UNCHANGED = 1, ASKED = 2, STOPPED = 3, NOT_BEGUN = 4 };
 
 struct job {
     kernel_function *kernel;

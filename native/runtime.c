@@ -224,30 +224,34 @@ static void on_interrupt(uint64_t number, void *info, void *context) {
     atomic_fetch_sub(&interrupts.handlers, 1);
 }
 
-/* Place on_interrupt before the handler of SIGINT, unless it is there or the signal has no handler. Python installs its
- * own again whenever `signal.signal` is called. The handler is the first word of every platform's `struct sigaction`;
+/* Place on_interrupt before the handler of SIGINT, unless it is there or the signal has no handler; whether that changed
+ * it. Python installs its own again whenever `signal.signal` is called. The handler is the first word of every platform's `struct sigaction`;
  * the mask and the flags stay those of the previous handler. */
-static void install_handler(void) {
+static bool install_handler(void) {
     union {
         signal_handler *handler;
         uint64_t words[64];
     } action;
     enum { DEFAULT, IGNORED };
     if (sigaction(SIGINT, NULL, &action) != 0 || action.handler == on_interrupt || (uintptr_t)action.handler <= IGNORED) {
-        return;
+        return false;
     }
     atomic_store(&interrupts.previous, action.handler);
     action.handler = on_interrupt;
-    sigaction(SIGINT, &action, NULL);
+    return sigaction(SIGINT, &action, NULL) == 0;
 }
 
-/* Let SIGINT store INTERRUPTED to a stop word, also one that came since Python cleared `arrived`. */
-static void admit_interrupts(stop_word *stop) {
-    install_handler();
+/* Let SIGINT store INTERRUPTED to a stop word, also one that came since Python cleared `arrived`. False if the handler
+ * was not there to note that one: then Python has to look for it. */
+static bool admit_interrupts(stop_word *stop) {
+    if (install_handler()) {
+        return false;
+    }
     atomic_store(&interrupts.stop, stop);
     if (atomic_load(&interrupts.arrived) != 0) {
         atomic_store(&stop->reason, INTERRUPTED);
     }
+    return true;
 }
 
 /* End that. The stop word may be gone afterwards, so wait for handlers that run on other threads. */
@@ -275,8 +279,8 @@ static int64_t run_frame(struct pool *pool, const struct frame *frame, const cha
         }
         slots[number].address = address;
     }
-    if (interruptible) {
-        admit_interrupts(stop);
+    if (interruptible && !admit_interrupts(stop)) {
+        return NOT_ENTERED;
     }
     if (frame->grain == 0) {
         frame->kernel(block, 0, frame->total);
@@ -303,7 +307,7 @@ int64_t enter(struct pool *pool, const struct frame *frame, const char *const *a
     return run_frame(pool, frame, arrays, timed, false);
 }
 
-/* The same on Python's main thread, so that SIGINT ends it. */
+/* The same on Python's main thread, so that SIGINT ends it; NOT_ENTERED if Python has to check for signals and call again. */
 int64_t enter_interruptibly(struct pool *pool, const struct frame *frame, const char *const *arrays, stop_word *timed) {
     return run_frame(pool, frame, arrays, timed, true);
 }
@@ -376,9 +380,11 @@ int64_t walk(struct pool *pool, struct run *run) {
     return ending;
 }
 
-/* The same on Python's main thread, so that SIGINT ends it. */
+/* The same on Python's main thread, so that SIGINT ends it; NOT_BEGUN if Python has to check for signals and call again. */
 int64_t walk_interruptibly(struct pool *pool, struct run *run) {
-    admit_interrupts(&run->stop);
+    if (!admit_interrupts(&run->stop)) {
+        return NOT_BEGUN;
+    }
     int64_t ending = walk(pool, run);
     refuse_interrupts();
     return ending;

@@ -25,6 +25,8 @@ class Ending(IntEnum):
     UNCHANGED = 1
     ASKED = 2
     STOPPED = 3
+    # Python has to check for signals and call again.
+    NOT_BEGUN = 4
 
 
 class Reason(IntEnum):
@@ -33,6 +35,8 @@ class Reason(IntEnum):
     Kernels store OUT_OF_MEMORY themselves (``vyre.emit.llvm.kernel``).
     """
 
+    # Python has to check for signals and call again.
+    NOT_ENTERED = -2
     MISALIGNED = -1
     NONE = 0
     TIMED_OUT = 1

@@ -34,6 +34,8 @@ TIMED_OUT: Final = Reason.TIMED_OUT
 _SPIN_LIMIT: Final = 2048
 
 _INTERRUPTED: Final = int(Reason.INTERRUPTED)
+_NOT_ENTERED: Final = int(Reason.NOT_ENTERED)
+_NOT_BEGUN: Final = int(Ending.NOT_BEGUN)
 _ENDINGS: Final = tuple(Ending)
 _UNTIMED: Final = nullcontext()
 
@@ -140,22 +142,33 @@ class Pool:
         pool = None if workers is None else workers.address
         if timeout_s is None and not launch.takes_long:
             return self._enter(pool, launch.frame, objects, None)
-        enter = self._enter_interruptibly if self._interrupts.admits() else self._enter
         if timeout_s is None:
-            reason = enter(pool, launch.frame, objects, None)
+            reason = self._enter_admitting(pool, launch.frame, objects, None)
         else:
             stop = np.zeros(1, np.int64)
             with stopping_after(timeout_s, stop, 0):
-                reason = enter(pool, launch.frame, objects, address_of(stop))
+                reason = self._enter_admitting(pool, launch.frame, objects, address_of(stop))
         if reason == _INTERRUPTED:
             raise_interrupt()
         return reason
 
+    def _enter_admitting(self, pool: int | None, frame: int, objects: bytes, stop: int | None) -> int:
+        """Enter a launch that Ctrl-C can end, if this is the main thread."""
+        while self._interrupts.admits():
+            reason = self._enter_interruptibly(pool, frame, objects, stop)
+            if reason != _NOT_ENTERED:
+                return reason
+        return self._enter(pool, frame, objects, stop)
+
     def walk(self, run: int, *, shared: bool) -> Ending:
         """Walk a table from where its run is, on all threads if some of its nodes are worth sharing."""
         workers = self._workers_of_this_process() if shared else None
-        walk = self._walk_interruptibly if self._interrupts.admits() else self._walk
-        return _ENDINGS[walk(None if workers is None else workers.address, run)]
+        pool = None if workers is None else workers.address
+        while self._interrupts.admits():
+            ending = self._walk_interruptibly(pool, run)
+            if ending != _NOT_BEGUN:
+                return _ENDINGS[ending]
+        return _ENDINGS[self._walk(pool, run)]
 
     def _workers_of_this_process(self) -> _Workers:
         workers = self._workers

@@ -1,5 +1,5 @@
 ; Generated from native/runtime.c by scripts/make_native.py.
-; Sources: cd295b728c7b4b1fd781c0d202380267
+; Sources: c1b5315d6c8659ff5d20ee1d2364aa58
 
 %struct.interrupts = type { i64, ptr, i64, ptr }
 %struct.part = type { i64, [7 x i64] }
@@ -248,12 +248,12 @@ define noundef nonnull ptr @interrupt_state() local_unnamed_addr nounwind {
   ret ptr @interrupts
 }
 
-define range(i64 -1, 4294967296) i64 @enter(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3) local_unnamed_addr nounwind {
+define range(i64 -2, 4294967296) i64 @enter(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3) local_unnamed_addr nounwind {
   %5 = tail call fastcc i64 @run_frame(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i1 noundef zeroext false)
   ret i64 %5
 }
 
-define internal fastcc range(i64 -1, 4294967296) i64 @run_frame(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3, i1 noundef zeroext %4) unnamed_addr nounwind {
+define internal fastcc range(i64 -2, 4294967296) i64 @run_frame(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3, i1 noundef zeroext %4) unnamed_addr nounwind {
   %6 = alloca %union.anon, align 8
   %7 = alloca %struct.stop_word, align 8
   %8 = alloca %struct.job, align 8
@@ -289,7 +289,7 @@ define internal fastcc range(i64 -1, 4294967296) i64 @run_frame(ptr noundef %0, 
   %30 = load i64, ptr %29, align 16
   %31 = and i64 %30, %28
   %32 = icmp eq i64 %31, 0
-  br i1 %32, label %33, label %106
+  br i1 %32, label %33, label %108
 
 33:                                               ; preds = %23
   store i64 %28, ptr %29, align 16
@@ -298,7 +298,7 @@ define internal fastcc range(i64 -1, 4294967296) i64 @run_frame(ptr noundef %0, 
   br i1 %35, label %36, label %23
 
 36:                                               ; preds = %33, %5
-  br i1 %4, label %37, label %53
+  br i1 %4, label %37, label %55
 
 37:                                               ; preds = %36
   call void @llvm.lifetime.start.p0(ptr nonnull %6)
@@ -309,134 +309,139 @@ define internal fastcc range(i64 -1, 4294967296) i64 @run_frame(ptr noundef %0, 
   %42 = icmp ult ptr %40, inttoptr (i64 2 to ptr)
   %43 = or i1 %41, %42
   %44 = select i1 %39, i1 true, i1 %43
-  br i1 %44, label %48, label %45
+  br i1 %44, label %45, label %46
 
 45:                                               ; preds = %37
-  %46 = ptrtoint ptr %40 to i64
-  store atomic i64 %46, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 24) seq_cst, align 8
-  store ptr @on_interrupt, ptr %6, align 8
-  %47 = call i32 @sigaction(i32 noundef 2, ptr noundef nonnull %6, ptr noundef null)
-  br label %48
-
-48:                                               ; preds = %45, %37
   call void @llvm.lifetime.end.p0(ptr nonnull %6)
-  %49 = ptrtoint ptr %10 to i64
-  store atomic i64 %49, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
-  %50 = load atomic i64, ptr @interrupts seq_cst, align 8
-  %51 = icmp eq i64 %50, 0
-  br i1 %51, label %53, label %52
+  br label %50
 
-52:                                               ; preds = %48
+46:                                               ; preds = %37
+  %47 = ptrtoint ptr %40 to i64
+  store atomic i64 %47, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 24) seq_cst, align 8
+  store ptr @on_interrupt, ptr %6, align 8
+  %48 = call i32 @sigaction(i32 noundef 2, ptr noundef nonnull %6, ptr noundef null)
+  %49 = icmp eq i32 %48, 0
+  call void @llvm.lifetime.end.p0(ptr nonnull %6)
+  br i1 %49, label %108, label %50
+
+50:                                               ; preds = %46, %45
+  %51 = ptrtoint ptr %10 to i64
+  store atomic i64 %51, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
+  %52 = load atomic i64, ptr @interrupts seq_cst, align 8
+  %53 = icmp eq i64 %52, 0
+  br i1 %53, label %55, label %54
+
+54:                                               ; preds = %50
   store atomic i32 3, ptr %10 seq_cst, align 4
-  br label %53
+  br label %55
 
-53:                                               ; preds = %52, %48, %36
-  %54 = getelementptr inbounds nuw i8, ptr %1, i64 16
-  %55 = load i64, ptr %54, align 8
-  %56 = icmp eq i64 %55, 0
-  br i1 %56, label %57, label %61
+55:                                               ; preds = %54, %50, %36
+  %56 = getelementptr inbounds nuw i8, ptr %1, i64 16
+  %57 = load i64, ptr %56, align 8
+  %58 = icmp eq i64 %57, 0
+  br i1 %58, label %59, label %63
 
-57:                                               ; preds = %53
-  %58 = load ptr, ptr %1, align 8
-  %59 = getelementptr inbounds nuw i8, ptr %1, i64 8
-  %60 = load i64, ptr %59, align 8
-  call void %58(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %60)
+59:                                               ; preds = %55
+  %60 = load ptr, ptr %1, align 8
+  %61 = getelementptr inbounds nuw i8, ptr %1, i64 8
+  %62 = load i64, ptr %61, align 8
+  call void %60(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %62)
   call void @machine_fence()
-  br label %95
+  br label %97
 
-61:                                               ; preds = %53
+63:                                               ; preds = %55
   call void @llvm.lifetime.start.p0(ptr nonnull %8)
-  %62 = load ptr, ptr %1, align 8
-  store ptr %62, ptr %8, align 8
-  %63 = getelementptr inbounds nuw i8, ptr %8, i64 8
-  store ptr %14, ptr %63, align 8
-  %64 = getelementptr inbounds nuw i8, ptr %8, i64 16
-  %65 = getelementptr inbounds nuw i8, ptr %1, i64 8
-  %66 = load i64, ptr %65, align 8
-  store i64 %66, ptr %64, align 8
-  %67 = getelementptr inbounds nuw i8, ptr %8, i64 24
-  store i64 %55, ptr %67, align 8
-  %68 = getelementptr inbounds nuw i8, ptr %8, i64 32
-  store ptr %10, ptr %68, align 8
-  %69 = icmp eq ptr %0, null
-  br i1 %69, label %76, label %70
+  %64 = load ptr, ptr %1, align 8
+  store ptr %64, ptr %8, align 8
+  %65 = getelementptr inbounds nuw i8, ptr %8, i64 8
+  store ptr %14, ptr %65, align 8
+  %66 = getelementptr inbounds nuw i8, ptr %8, i64 16
+  %67 = getelementptr inbounds nuw i8, ptr %1, i64 8
+  %68 = load i64, ptr %67, align 8
+  store i64 %68, ptr %66, align 8
+  %69 = getelementptr inbounds nuw i8, ptr %8, i64 24
+  store i64 %57, ptr %69, align 8
+  %70 = getelementptr inbounds nuw i8, ptr %8, i64 32
+  store ptr %10, ptr %70, align 8
+  %71 = icmp eq ptr %0, null
+  br i1 %71, label %78, label %72
 
-70:                                               ; preds = %61
-  %71 = getelementptr inbounds nuw i8, ptr %0, i64 528
-  %72 = cmpxchg ptr %71, i64 0, i64 1 seq_cst seq_cst, align 8
-  %73 = extractvalue { i64, i1 } %72, 1
-  br i1 %73, label %93, label %74
+72:                                               ; preds = %63
+  %73 = getelementptr inbounds nuw i8, ptr %0, i64 528
+  %74 = cmpxchg ptr %73, i64 0, i64 1 seq_cst seq_cst, align 8
+  %75 = extractvalue { i64, i1 } %74, 1
+  br i1 %75, label %95, label %76
 
-74:                                               ; preds = %70
-  %75 = load i64, ptr %64, align 8
-  br label %76
+76:                                               ; preds = %72
+  %77 = load i64, ptr %66, align 8
+  br label %78
 
-76:                                               ; preds = %74, %61
-  %77 = phi i64 [ %75, %74 ], [ %66, %61 ]
-  %78 = icmp eq i64 %77, 0
-  br i1 %78, label %92, label %79
+78:                                               ; preds = %76, %63
+  %79 = phi i64 [ %77, %76 ], [ %68, %63 ]
+  %80 = icmp eq i64 %79, 0
+  br i1 %80, label %94, label %81
 
-79:                                               ; preds = %76
-  %80 = load ptr, ptr %68, align 8
-  br label %81
+81:                                               ; preds = %78
+  %82 = load ptr, ptr %70, align 8
+  br label %83
 
-81:                                               ; preds = %79, %85
-  %82 = phi i64 [ %89, %85 ], [ 0, %79 ]
-  %83 = load atomic i32, ptr %80 monotonic, align 4
-  %84 = icmp eq i32 %83, 0
-  br i1 %84, label %85, label %92
+83:                                               ; preds = %81, %87
+  %84 = phi i64 [ %91, %87 ], [ 0, %81 ]
+  %85 = load atomic i32, ptr %82 monotonic, align 4
+  %86 = icmp eq i32 %85, 0
+  br i1 %86, label %87, label %94
 
-85:                                               ; preds = %81
-  %86 = load ptr, ptr %8, align 8
-  %87 = load ptr, ptr %63, align 8
-  %88 = load i64, ptr %67, align 8
-  %89 = add i64 %88, %82
-  %90 = call noundef i64 @llvm.umin.i64(i64 %89, i64 %77)
-  call void %86(ptr noundef %87, i64 noundef %82, i64 noundef %90)
-  %91 = icmp ult i64 %89, %77
-  br i1 %91, label %81, label %92
+87:                                               ; preds = %83
+  %88 = load ptr, ptr %8, align 8
+  %89 = load ptr, ptr %65, align 8
+  %90 = load i64, ptr %69, align 8
+  %91 = add i64 %90, %84
+  %92 = call noundef i64 @llvm.umin.i64(i64 %91, i64 %79)
+  call void %88(ptr noundef %89, i64 noundef %84, i64 noundef %92)
+  %93 = icmp ult i64 %91, %79
+  br i1 %93, label %83, label %94
 
-92:                                               ; preds = %85, %81, %76
+94:                                               ; preds = %87, %83, %78
   call void @machine_fence()
-  br label %94
+  br label %96
 
-93:                                               ; preds = %70
+95:                                               ; preds = %72
   call fastcc void @share_job(ptr noundef %0, ptr noundef nonnull %8)
-  store atomic i64 0, ptr %71 seq_cst, align 8
-  br label %94
+  store atomic i64 0, ptr %73 seq_cst, align 8
+  br label %96
 
-94:                                               ; preds = %92, %93
+96:                                               ; preds = %94, %95
   call void @llvm.lifetime.end.p0(ptr nonnull %8)
-  br label %95
+  br label %97
 
-95:                                               ; preds = %94, %57
-  br i1 %4, label %96, label %103
+97:                                               ; preds = %96, %59
+  br i1 %4, label %98, label %105
 
-96:                                               ; preds = %95
+98:                                               ; preds = %97
   store atomic i64 0, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
-  %97 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
-  %98 = icmp eq i64 %97, 0
-  br i1 %98, label %103, label %99
+  %99 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
+  %100 = icmp eq i64 %99, 0
+  br i1 %100, label %105, label %101
 
-99:                                               ; preds = %96, %99
-  %100 = call i32 @sched_yield()
-  %101 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
-  %102 = icmp eq i64 %101, 0
-  br i1 %102, label %103, label %99
+101:                                              ; preds = %98, %101
+  %102 = call i32 @sched_yield()
+  %103 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
+  %104 = icmp eq i64 %103, 0
+  br i1 %104, label %105, label %101
 
-103:                                              ; preds = %99, %96, %95
-  %104 = load atomic i32, ptr %10 monotonic, align 4
-  %105 = zext i32 %104 to i64
-  br label %106
+105:                                              ; preds = %101, %98, %97
+  %106 = load atomic i32, ptr %10 monotonic, align 4
+  %107 = zext i32 %106 to i64
+  br label %108
 
-106:                                              ; preds = %23, %103
-  %107 = phi i64 [ %105, %103 ], [ -1, %23 ]
+108:                                              ; preds = %23, %46, %105
+  %109 = phi i64 [ %107, %105 ], [ -2, %46 ], [ -1, %23 ]
   call void @llvm.stackrestore.p0(ptr %13)
   call void @llvm.lifetime.end.p0(ptr nonnull %7)
-  ret i64 %107
+  ret i64 %109
 }
 
-define range(i64 -1, 4294967296) i64 @enter_interruptibly(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3) local_unnamed_addr nounwind {
+define range(i64 -2, 4294967296) i64 @enter_interruptibly(ptr noundef %0, ptr noundef readonly captures(none) %1, ptr noundef readonly captures(none) %2, ptr noundef %3) local_unnamed_addr nounwind {
   %5 = tail call fastcc i64 @run_frame(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i1 noundef zeroext true)
   ret i64 %5
 }
@@ -711,7 +716,7 @@ define internal fastcc range(i64 0, 4) i64 @run_nodes(ptr noundef %0, ptr nounde
   ret i64 %162
 }
 
-define range(i64 0, 4) i64 @walk_interruptibly(ptr noundef %0, ptr noundef %1) local_unnamed_addr nounwind {
+define range(i64 0, 5) i64 @walk_interruptibly(ptr noundef %0, ptr noundef %1) local_unnamed_addr nounwind {
   %3 = alloca %union.anon, align 8
   %4 = getelementptr inbounds nuw i8, ptr %1, i64 160
   call void @llvm.lifetime.start.p0(ptr nonnull %3)
@@ -722,61 +727,67 @@ define range(i64 0, 4) i64 @walk_interruptibly(ptr noundef %0, ptr noundef %1) l
   %9 = icmp ult ptr %7, inttoptr (i64 2 to ptr)
   %10 = or i1 %8, %9
   %11 = select i1 %6, i1 true, i1 %10
-  br i1 %11, label %15, label %12
+  br i1 %11, label %12, label %13
 
 12:                                               ; preds = %2
-  %13 = ptrtoint ptr %7 to i64
-  store atomic i64 %13, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 24) seq_cst, align 8
-  store ptr @on_interrupt, ptr %3, align 8
-  %14 = call i32 @sigaction(i32 noundef 2, ptr noundef nonnull %3, ptr noundef null)
-  br label %15
-
-15:                                               ; preds = %12, %2
   call void @llvm.lifetime.end.p0(ptr nonnull %3)
-  %16 = ptrtoint ptr %4 to i64
-  store atomic i64 %16, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
-  %17 = load atomic i64, ptr @interrupts seq_cst, align 8
-  %18 = icmp eq i64 %17, 0
-  br i1 %18, label %20, label %19
+  br label %17
 
-19:                                               ; preds = %15
+13:                                               ; preds = %2
+  %14 = ptrtoint ptr %7 to i64
+  store atomic i64 %14, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 24) seq_cst, align 8
+  store ptr @on_interrupt, ptr %3, align 8
+  %15 = call i32 @sigaction(i32 noundef 2, ptr noundef nonnull %3, ptr noundef null)
+  %16 = icmp eq i32 %15, 0
+  call void @llvm.lifetime.end.p0(ptr nonnull %3)
+  br i1 %16, label %40, label %17
+
+17:                                               ; preds = %13, %12
+  %18 = ptrtoint ptr %4 to i64
+  store atomic i64 %18, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
+  %19 = load atomic i64, ptr @interrupts seq_cst, align 8
+  %20 = icmp eq i64 %19, 0
+  br i1 %20, label %22, label %21
+
+21:                                               ; preds = %17
   store atomic i32 3, ptr %4 seq_cst, align 4
-  br label %20
+  br label %22
 
-20:                                               ; preds = %15, %19
-  %21 = icmp eq ptr %0, null
-  br i1 %21, label %26, label %22
+22:                                               ; preds = %17, %21
+  %23 = icmp eq ptr %0, null
+  br i1 %23, label %28, label %24
 
-22:                                               ; preds = %20
-  %23 = getelementptr inbounds nuw i8, ptr %0, i64 528
-  %24 = cmpxchg ptr %23, i64 0, i64 1 seq_cst seq_cst, align 8
-  %25 = extractvalue { i64, i1 } %24, 1
-  br i1 %25, label %28, label %26
+24:                                               ; preds = %22
+  %25 = getelementptr inbounds nuw i8, ptr %0, i64 528
+  %26 = cmpxchg ptr %25, i64 0, i64 1 seq_cst seq_cst, align 8
+  %27 = extractvalue { i64, i1 } %26, 1
+  br i1 %27, label %30, label %28
 
-26:                                               ; preds = %22, %20
-  %27 = call fastcc i64 @run_nodes(ptr noundef null, ptr noundef %1)
-  br label %30
+28:                                               ; preds = %24, %22
+  %29 = call fastcc i64 @run_nodes(ptr noundef null, ptr noundef %1)
+  br label %32
 
-28:                                               ; preds = %22
-  %29 = call fastcc i64 @run_nodes(ptr noundef nonnull %0, ptr noundef %1)
-  store atomic i64 0, ptr %23 seq_cst, align 8
-  br label %30
+30:                                               ; preds = %24
+  %31 = call fastcc i64 @run_nodes(ptr noundef nonnull %0, ptr noundef %1)
+  store atomic i64 0, ptr %25 seq_cst, align 8
+  br label %32
 
-30:                                               ; preds = %26, %28
-  %31 = phi i64 [ %27, %26 ], [ %29, %28 ]
+32:                                               ; preds = %28, %30
+  %33 = phi i64 [ %29, %28 ], [ %31, %30 ]
   store atomic i64 0, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 8) seq_cst, align 8
-  %32 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
-  %33 = icmp eq i64 %32, 0
-  br i1 %33, label %38, label %34
+  %34 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
+  %35 = icmp eq i64 %34, 0
+  br i1 %35, label %40, label %36
 
-34:                                               ; preds = %30, %34
-  %35 = call i32 @sched_yield()
-  %36 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
-  %37 = icmp eq i64 %36, 0
-  br i1 %37, label %38, label %34
+36:                                               ; preds = %32, %36
+  %37 = call i32 @sched_yield()
+  %38 = load atomic i64, ptr getelementptr inbounds nuw (i8, ptr @interrupts, i64 16) seq_cst, align 8
+  %39 = icmp eq i64 %38, 0
+  br i1 %39, label %40, label %36
 
-38:                                               ; preds = %34, %30
-  ret i64 %31
+40:                                               ; preds = %36, %32, %13
+  %41 = phi i64 [ 4, %13 ], [ %33, %32 ], [ %33, %36 ]
+  ret i64 %41
 }
 
 declare i32 @sched_yield() local_unnamed_addr
