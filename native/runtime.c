@@ -1,9 +1,9 @@
 /* Native runtime of the cpu backend: a thread pool, one launch on arrays, and a walk over a table of launches.
  *
- * `enter` runs one launch. `walk` runs the nodes of a table one after another, each selected by the one before, a number
- * of times or until watched memory stays unchanged. Nodes worth it are shared: `share_job` publishes a job, every thread
- * takes a few workgroups at a time, first from its own part, which is the same in every launch, then from the parts of
- * threads that fall behind. The caller continues when all workgroups are done.
+ * `enter` runs one launch. `walk` runs the nodes of a table one after another, each selected by the one before, a
+ * number of times or until watched memory stays unchanged. Nodes worth it are shared: `share_job` publishes a job,
+ * every thread takes a few workgroups at a time, first from its own part, which is the same in every launch, then from
+ * the parts of threads that fall behind. The caller continues when all workgroups are done.
  *
  * Idle workers spin for a few tens of microseconds, yielding the core now and then, and only then sleep on a condition
  * variable: a grid barrier costs about one microsecond. A worker announces itself as sleeping and re-checks the job
@@ -23,7 +23,7 @@
 #include "layout.h"
 
 #define SIGINT 2
-/* Which words a spinning thread polls before it yields to others, and how often. */
+/* How often a spinning thread polls before it yields the processor. */
 #define POLLS_PER_YIELD 64
 /* How often a thread that has finished its own part polls a part that does not advance before it helps there: some
  * microseconds; and a part whose thread has not begun, because it sleeps or has no processor. */
@@ -44,8 +44,8 @@ int memcmp(const void *left, const void *right, size_t bytes);
 void *memcpy(void *restrict target, const void *restrict source, size_t bytes);
 void *memset(void *target, int value, size_t bytes);
 
-/* Defined per machine and Python when the runtime is loaded (vyre.backends.cpu.native): a spinning processor's hint, the
- * fence that orders stores past the caches before what follows, and where a NumPy array keeps its data pointer. */
+/* Defined per machine and Python when the runtime is loaded (vyre.backends.cpu.native): a spinning processor's hint,
+ * the fence that orders stores past the caches before what follows, and where a NumPy array keeps its data pointer. */
 void machine_pause(void);
 void machine_fence(void);
 extern const uint64_t array_data_offset;
@@ -104,8 +104,8 @@ static bool needs_help(_Atomic(uint64_t) *taken, uint64_t length) {
     }
 }
 
-/* Take grains of the thread's own part, then those left in the parts of others. Memory that a thread has worked on is in
- * its caches for the next launch: a thread that advances keeps its part. */
+/* Take grains of the thread's own part, then those left in the parts of others. Memory that a thread has worked on is
+ * in its caches for the next launch: a thread that advances keeps its part. */
 static void take_grains(struct pool *pool, const struct job *job, uint64_t self) {
     struct part *parts = (struct part *)(pool + 1);
     uint64_t threads = pool->threads, total = job->total, grain = job->grain;
@@ -224,16 +224,17 @@ static void on_interrupt(uint64_t number, void *info, void *context) {
     atomic_fetch_sub(&interrupts.handlers, 1);
 }
 
-/* Place on_interrupt before the handler of SIGINT, unless it is there or the signal has no handler; whether that changed
- * it. Python installs its own again whenever `signal.signal` is called. The handler is the first word of every platform's `struct sigaction`;
- * the mask and the flags stay those of the previous handler. */
+/* Place on_interrupt before the handler of SIGINT, unless it is there or the signal has no handler; whether that
+ * changed it. Python installs its own again whenever `signal.signal` is called. The handler is the first word of every
+ * platform's `struct sigaction`; the mask and the flags stay those of the previous handler. */
 static bool install_handler(void) {
     union {
         signal_handler *handler;
         uint64_t words[64];
     } action;
     enum { DEFAULT, IGNORED };
-    if (sigaction(SIGINT, NULL, &action) != 0 || action.handler == on_interrupt || (uintptr_t)action.handler <= IGNORED) {
+    if (sigaction(SIGINT, NULL, &action) != 0 || action.handler == on_interrupt ||
+        (uintptr_t)action.handler <= IGNORED) {
         return false;
     }
     atomic_store(&interrupts.previous, action.handler);
@@ -301,13 +302,13 @@ static int64_t run_frame(struct pool *pool, const struct frame *frame, const cha
     return atomic_load_explicit(&stop->reason, memory_order_relaxed);
 }
 
-/* Run a launch on arrays, which are Python objects in the order of the frame's buffers: on the threads of the pool where
+/* Run a launch on arrays, which are Python objects in the order of the frame's buffers: on the threads of the pool if
  * the frame has a grain and the pool is free. Returns a reason: what the stop word says in the end, or MISALIGNED. */
 int64_t enter(struct pool *pool, const struct frame *frame, const char *const *arrays, stop_word *timed) {
     return run_frame(pool, frame, arrays, timed, false);
 }
 
-/* The same on Python's main thread, so that SIGINT ends it; NOT_ENTERED if Python has to check for signals and call again. */
+/* The same on Python's main thread, so that SIGINT ends it; NOT_ENTERED if Python has to check for signals first. */
 int64_t enter_interruptibly(struct pool *pool, const struct frame *frame, const char *const *arrays, stop_word *timed) {
     return run_frame(pool, frame, arrays, timed, true);
 }
@@ -380,7 +381,7 @@ int64_t walk(struct pool *pool, struct run *run) {
     return ending;
 }
 
-/* The same on Python's main thread, so that SIGINT ends it; NOT_BEGUN if Python has to check for signals and call again. */
+/* The same on Python's main thread, so that SIGINT ends it; NOT_BEGUN if Python has to check for signals first. */
 int64_t walk_interruptibly(struct pool *pool, struct run *run) {
     if (!admit_interrupts(&run->stop)) {
         return NOT_BEGUN;

@@ -2,7 +2,8 @@
  * argument is how often to repeat it.
  *
  * Launches and walks follow one another, with workers that spin, sleep and quit, two callers for one pool, stop words
- * stored by another thread, and interrupts. Jobs write plain memory that the next job reads elsewhere, as kernels do. */
+ * stored by another thread, and interrupts. Jobs write plain memory that the next job reads elsewhere, as kernels do.
+ */
 #include <pthread.h>
 #include <stdbool.h>
 #include <signal.h>

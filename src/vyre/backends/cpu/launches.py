@@ -90,7 +90,7 @@ class PreparedLaunch:
     """A plan that is one launch: its kernel, and a frame with all of its argument block but the addresses.
 
     ``pack`` makes what ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the plan's
-    memory in its order; it takes long if Ctrl-C has to be able to end it.
+    memory in its order. It ``takes_long`` if Ctrl-C has to be able to end it.
     """
 
     __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack", "takes_long")

@@ -1,5 +1,5 @@
 ; Generated from native/runtime.c by scripts/make_native.py.
-; Sources: c1b5315d6c8659ff5d20ee1d2364aa58
+; Sources: f01b86b3a756edee618a98cfe9ddaf67
 
 %struct.interrupts = type { i64, ptr, i64, ptr }
 %struct.part = type { i64, [7 x i64] }
