@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).with_name("interrupt_script.py")
 # From the signal to the exception, as the design demands.
 SECONDS = 0.3
 # How long a launch has run when it is signalled.
-AHEAD = 0.2
+AHEAD = 0.1
 
 
 @contextmanager
