@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup browser demo test lint types tests test-long valgrind prove docs bench bench-cpu bench-webgpu bench-optimizer bench-library clean
+.PHONY: setup browser demo test lint types tests test-long valgrind prove docs native bench bench-cpu bench-webgpu bench-optimizer bench-library clean
 
 setup:
 	@scripts/setup.sh
@@ -35,6 +35,10 @@ valgrind: setup
 
 prove: setup
 	$(BIN)/python scripts/prove.py
+
+native: setup
+	$(BIN)/pip install --quiet -e '.[native]'
+	$(BIN)/python scripts/make_native.py
 
 docs: setup
 	$(BIN)/python scripts/make_docs.py

@@ -258,7 +258,8 @@ def test_code_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
         for _ in range(2):
             assert bytes(backend.dispatch(program, [bytes(4)], DispatchConfig(optimize=False))[0]) == b"\5\0\0\0"
     after = telemetry.snapshot()
-    assert (after.compile_hits - before.compile_hits, after.compile_misses - before.compile_misses) == (1, 1)
+    # Each backend finds its own executable the second time, and the second backend finds the code on disk.
+    assert (after.compile_hits - before.compile_hits, after.compile_misses - before.compile_misses) == (3, 1)
 
 
 def test_code_that_does_not_load_is_compiled_again(tmp_path: Path) -> None:

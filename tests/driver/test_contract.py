@@ -150,9 +150,8 @@ def test_what_a_backend_lacks_it_refuses(name: str) -> None:
 
 
 SAID = {
-    "backend": "fixed", "device": "", "dtypes": BASIC_TYPES, "allows_host_grid_sync_split": True,
-    "timing_quality": "host", "subgroup_size": None, "max_native_int_width": 32, "max_workgroups_per_axis": 1,
-    "max_workgroup_size": (1, 1, 1), "ideal_workgroup": (0, 0, 0),
+    "backend": "fixed", "device": "", "dtypes": BASIC_TYPES, "native_dtypes": BASIC_TYPES,
+    "allows_host_grid_sync_split": True, "subgroup_size": None, "max_workgroup_size": (1, 1, 1),
 }  # fmt: skip
 
 

@@ -220,9 +220,10 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 # Methods that take nothing, or are for authors of backends.
+# Those that take nothing, and those that the driver calls on itself.
 NOT_CALLED = {
-    "availability", "cache_stats", "device_lost", "drive_segments", "flush", "load_image", "metrics", "prepare",
-    "shutdown", "try_recover", "kernel",
+    "availability", "cache_stats", "device_lost", "flush", "metrics", "prepare", "shutdown", "try_recover", "kernel",
+    "executable_class", "require_resident", "schedule_runner",
 }  # fmt: skip
 
 

@@ -149,6 +149,16 @@ def _llvm_errors(text: str) -> Iterator[None]:
         raise KernelCompileFailed("cpu", str(error), text) from None
 
 
+def selected_object_code(text: str) -> bytes:
+    """Object code of a module whose IR is already optimized: no passes, only instruction selection."""
+    with _LOCK, _llvm_errors(text):
+        module, target = _parsed(text, llvm.create_context()), _target_machine(0)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(target.target_data)
+        code: bytes = target.emit_object(module)
+        return code
+
+
 def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
     """The object code of a module."""
     with _LOCK, _llvm_errors(text):
@@ -174,10 +184,19 @@ def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
 def kept_object_code(
     disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool = True
 ) -> tuple[bytes, bool]:
-    """The object code of a module, and whether it came from the disk.
+    """The object code of a module, and whether it came from the disk."""
+    return _kept(disk, name, text, optimize, lambda: object_code(text, verify=verify, optimize=optimize))
 
-    Stored code that LLVM could not load is removed, and compiled again.
-    """
+
+def kept_selected_object_code(disk: DiskCache, name: str, text: str) -> bytes:
+    """Object code of a module whose IR is already optimized, from the disk if it is there."""
+    return _kept(disk, name, text, None, lambda: selected_object_code(text))[0]
+
+
+def _kept(
+    disk: DiskCache, name: str, text: str, optimize: bool | None, make: Callable[[], bytes]
+) -> tuple[bytes, bool]:
+    """Object code from the disk, or made and stored; stored code that LLVM could not load is removed and made again."""
     facts = machine_facts()
     key = blake2b(msgspec.msgpack.encode((text, *facts, optimize)), digest_size=32).digest()
     stored = disk.get(key)
@@ -187,7 +206,7 @@ def kept_object_code(
             return code, True
         disk.discard(key)
     with trace.span("compile", "cpu", program=name):
-        code = object_code(text, verify=verify, optimize=optimize)
+        code = make()
     disk.put(key, packed(code, facts))
     return code, False
 

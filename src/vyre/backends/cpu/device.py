@@ -31,7 +31,7 @@ from vyre.ir.binding import Array
 from vyre.ir.launch import MAX_GRID_AXIS, Launch
 from vyre.ir.limits import MAX_WORKGROUP_INVOCATIONS
 from vyre.ir.program import Program
-from vyre.lower.schedule import LaunchSchedule, host_buffers
+from vyre.lower.schedule import LaunchSchedule
 from vyre.semantics.types import DType
 
 # Launches of so many invocations for each thread, and fewer, may run as scalar code.
@@ -152,7 +152,7 @@ class CpuDevice(Device):
         found = self._launches.get(key)
         if found is None:
             kernel = KernelLaunch(code.for_launch(launch.grid), launch, self.pool.sharing)
-            prepared = PreparedLaunch(kernel, host_buffers(code.program), launch.counts)
+            prepared = PreparedLaunch(kernel, code.program, launch)
             found = code, launch, prepared
             self._launches.put(key, found)
         return found[2]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from vyre.backends.cpu.interrupts import takes_long
 from vyre.backends.cpu.kernels import CompiledKernel
+from vyre.backends.cpu.layout import Block, Frame
 from vyre.errors import BadInputs, DeviceOutOfMemory
 from vyre.ir.binding import Array
-from vyre.ir.buffers import BufferDecl
 from vyre.ir.launch import Launch
+from vyre.ir.program import Program
+from vyre.lower.schedule import host_buffers
 
 # Ids along an axis are u32, and a vector may reach a little further than the grid.
 _MOST_ALONG_AXIS: Final = (1 << 32) - 64
@@ -87,30 +90,38 @@ class KernelLaunch:
 class PreparedLaunch:
     """A kernel over a grid, and a frame with all of its argument block but the addresses.
 
-    ``decls`` are the buffers of its program in binding order: the order of the memory it runs on. ``pack`` makes what
-    ``enter`` takes of the ids of the kernel's arrays. The launch is simple if those are the memory in its order.
+    The memory it runs on is in the binding order of its program's buffers. ``pack`` makes what ``enter`` takes of the
+    ids of the kernel's arrays. The launch is simple if those are the memory in its order. It ``takes_long`` if Ctrl-C
+    has to be able to end it.
     """
 
-    __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack")
+    __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack", "takes_long")
 
-    def __init__(self, launch: KernelLaunch, decls: Sequence[BufferDecl], counts: Mapping[str, int]) -> None:
+    def __init__(self, launch: KernelLaunch, program: Program, whole: Launch) -> None:
+        decls, counts = host_buffers(program), whole.counts
         names = launch.kernel.kernel.buffers
         places = {decl.name: place for place, decl in enumerate(decls)}
         self.launch = launch
         self.is_shared = launch.grain is not None
         self._order = [places[name] for name in names[: len(places)]]
-        block = [0, *launch.grid]
+        # Slots follow the head of the block: the address, then the count.
+        block = [0] * Block.WORDS
+        block[Block.GRID :] = launch.grid
         for place in self._order:
             # In place of the address: the bits that have to be zero in it.
             block += (decls[place].dtype.bytes - 1, counts[decls[place].name])
         for words in launch.captures:
             block += (3, words)
-        head = [launch.kernel.address, launch.total, launch.grain or 0, len(names), len(block)]
+        head = [0] * Frame.WORDS
+        head[Frame.KERNEL] = launch.kernel.address
+        head[Frame.TOTAL], head[Frame.GRAIN] = launch.total, launch.grain or 0
+        head[Frame.BUFFERS], head[Frame.BLOCK_WORDS] = len(names), len(block)
         self._frame = np.array([*head, *block], np.int64)
         self.frame = address_of(self._frame)
         self.pack = Struct(f"{len(names)}P").pack
         is_in_order = self._order == list(range(len(self._order)))
         self.is_simple = is_in_order and not launch.captures
+        self.takes_long = launch.kernel.kernel.is_unbounded or takes_long(whole.invocations, program.entry)
 
     def arrays(self, memory: Sequence[Array]) -> list[Array]:
         """The arrays of the kernel's buffers, in its order, from memory in binding order."""

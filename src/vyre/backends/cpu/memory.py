@@ -1,10 +1,10 @@
-"""Where do large arrays lie? In pages of their own, of which some are kept for the next array.
+"""Page-recycling allocator for large host arrays.
 
-The system clears a page when it is first touched, which takes longer than a kernel that writes it. So pages that nobody
-looks at any more are kept, a few, and the system is told that it may have them as soon as it needs memory.
+The system clears a page when it is first touched, which takes longer than a kernel that writes it. So the pages of dead
+arrays are kept, up to a limit, and marked so that the system may reclaim them when it needs memory.
 
-Arrays begin at cache lines, and at different places of a page. Processors compare the last bits of addresses to tell
-whether a load has to wait for a store: a kernel that writes a little ahead of what it reads, on any page, is slow.
+Arrays begin at cache lines, at varying offsets within a page. Processors compare the low bits of addresses to tell
+whether a load has to wait for a store: kernels that write slightly ahead of what they read, modulo a page, are slow.
 """
 
 from __future__ import annotations
@@ -25,37 +25,38 @@ LARGE_BYTES: Final = 1 << 21
 _PAGE: Final = 4096
 _MOST_KEPT: Final = 64
 _MOST_BYTES_KEPT: Final = 1 << 29
-# NumPy's own large arrays begin where a page does, and these nowhere near.
+# NumPy's own large arrays begin at page boundaries, these away from them.
 _PLACES: Final = range(512, _PAGE, 512)
 
 
 class Memory:
-    """Gives arrays, and keeps the pages of large ones."""
+    """Allocator of large arrays, with a free list of pages."""
 
     def __init__(self) -> None:
         self._kept: deque[mmap.mmap] = deque(maxlen=_MOST_KEPT)
         self._number = count()
 
     def empty(self, length: int, storage: np.dtype[Any]) -> Array:
-        """A large array that may hold anything; its pages are kept when neither it nor a view of it is left."""
+        """Return an uninitialized array; its pages are kept once it and all of its views are gone."""
         return self._array(*self._pages(_PAGE + length * storage.itemsize), length, storage, clears=False)
 
     def copy(self, array: Array) -> Array:
+        """Return a copy of an array."""
         copied = self.empty(array.size, array.dtype)
         np.copyto(copied, array)
         return copied
 
     def zeros(self, size: int) -> Array:
-        """The same, of bytes that are zero."""
+        """Return an array of zero bytes."""
         return self._array(*self._pages(_PAGE + size), size, np.dtype(np.uint8), clears=True)
 
     def forget(self) -> None:
-        """Lets go of pages that are kept."""
+        """Free the pages that are kept."""
         self._kept.clear()
 
     def _array(self, pages: mmap.mmap, is_new: bool, length: int, storage: np.dtype[Any], *, clears: bool) -> Array:
         place = _PLACES[next(self._number) % len(_PLACES)]
-        # Whatever is made of a view holds on to the array at the root of all, which is this one, and that to its base.
+        # Views of views all refer to the root array, which is this one, and it refers to its base.
         array: Array = np.frombuffer(pages, storage, length, place)
         weakref.finalize(array.base, _keep, self._kept, pages).atexit = False
         if clears and not is_new:
@@ -63,9 +64,9 @@ class Memory:
         return array
 
     def _pages(self, size: int) -> tuple[mmap.mmap, bool]:
-        """Pages of about that size, and whether they are new, and so zero."""
-        # The last that were kept come first. Any step of Python's may find that an array is gone, and keep its pages:
-        # so each is taken out to be looked at, and nobody goes along the queue.
+        """Return pages of about that size, and whether they are new and therefore zero."""
+        # Most recently kept pages first. A finalizer may append pages between any two steps, so each candidate is
+        # popped to be examined; the queue is never iterated over.
         with suppress(IndexError):
             for _ in range(len(self._kept)):
                 pages = self._kept.pop()
@@ -85,13 +86,13 @@ class Memory:
 def _new_pages(size: int) -> mmap.mmap:
     pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # not every kernel has large pages
+        with suppress(OSError):  # not every system has large pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return pages
 
 
 def _keep(kept: deque[mmap.mmap], pages: mmap.mmap) -> None:
-    """Keeps pages as long as nobody needs the memory, where the system can be told so, and lets the oldest go."""
+    """Keep pages, reclaimable by the system where it supports that, and drop the oldest beyond the limit."""
     if len(pages) <= _MOST_BYTES_KEPT and hasattr(mmap, "MADV_FREE"):
         with suppress(OSError, IndexError):
             pages.madvise(mmap.MADV_FREE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing
-from vyre.backends.cpu.native import Ending
+from vyre.backends.cpu.layout import Ending
 from vyre.backends.cpu.pool import MISALIGNED, TIMED_OUT, Pool
 from vyre.backends.cpu.tables import Address, Count, Edit, Node, Table, Watch, in_state, own
 from vyre.driver import trace
@@ -118,7 +118,7 @@ def run_again(pool: Pool, launch: PreparedLaunch, memory: Sequence[Array], optio
 def prepared_launch(one: ScheduledLaunch, sharing: Sharing) -> PreparedLaunch:
     """A scheduled launch, ready to run by itself."""
     launch = KernelLaunch(one.code.for_launch(one.launch.grid), one.launch, sharing)
-    return PreparedLaunch(launch, host_buffers(one.program), one.launch.counts)
+    return PreparedLaunch(launch, one.program, one.launch)
 
 
 def _single_launch(schedule: LaunchSchedule, sharing: Sharing) -> PreparedLaunch | None:

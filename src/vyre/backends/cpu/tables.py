@@ -12,8 +12,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from vyre.backends.cpu import layout
+from vyre.backends.cpu.interrupts import raise_interrupt
 from vyre.backends.cpu.launches import KernelLaunch, address_of, aligned_bytes
-from vyre.backends.cpu.native import Ending
+from vyre.backends.cpu.layout import WORD_BYTES, Block, Ending, Job, Reason, Run, Slot
 from vyre.backends.cpu.pool import TIMED_OUT, Pool, stopping_after
 from vyre.errors import DeviceOutOfMemory, Timeout, VyreError, locate
 from vyre.ir.binding import Array
@@ -22,11 +24,6 @@ from vyre.ir.binding import Array
 _TABLE: Final = 0
 _STATE: Final = 1
 _OWN: Final = 2
-# The stop word is behind the others, on a cache line that is not written while kernels look at it.
-_RUN_WORDS: Final = 32
-_STOP: Final = 20
-_AT, _PASSES, _TIMES, _WATCHES, _WATCHED, _FOLLOWS, _ASKS, _DECISIONS = range(2, 10)
-_NODE_WORDS: Final = 11
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -81,7 +78,7 @@ class Watch(msgspec.Struct, frozen=True, eq=False):
 
 
 class Table:
-    """Nodes as native code reads them, and their state; for one walk at a time."""
+    """Nodes as native code reads them (``layout.Run``), and their state; for one walk at a time."""
 
     def __init__(self, nodes: Sequence[Node], state_bytes: int) -> None:
         self.nodes = nodes
@@ -90,58 +87,63 @@ class Table:
             self.state = aligned_bytes(state_bytes)
         except MemoryError:
             raise DeviceOutOfMemory(state_bytes) from None
-        words = [0] * (_RUN_WORDS + _NODE_WORDS * len(nodes))
+        words = [0] * (Run.WORDS + layout.Node.WORDS * len(nodes))
         pointers: list[tuple[int, int, int]] = []
 
         def point(place: int, target: Address) -> None:
             pointers.append((place, target.space, target.offset))
 
-        def place_list(place: int, count: int) -> int:
-            """Lets a word point to so many new words behind all others; the first of them."""
-            point(place, Address(_TABLE, 8 * len(words)))
+        def append(pointer: int, count: int) -> int:
+            """Append zero words and point to them; return the index of the first."""
+            point(pointer, Address(_TABLE, WORD_BYTES * len(words)))
             words.extend([0] * count)
             return len(words) - count
 
-        point(0, Address(_TABLE, 8 * _RUN_WORDS))
-        words[1] = len(nodes)
-        stop = Address(_TABLE, 8 * _STOP)
+        point(Run.NODES, Address(_TABLE, WORD_BYTES * Run.WORDS))
+        words[Run.COUNT] = len(nodes)
+        stop = Address(_TABLE, WORD_BYTES * Run.STOP)
         for number, node in enumerate(nodes):
-            at = _RUN_WORDS + _NODE_WORDS * number
+            at = Run.WORDS + layout.Node.WORDS * number
+            job = at + layout.Node.JOB
             launch = node.launch
-            grain = launch.grain or max(1, launch.total)
-            words[at : at + 6] = launch.kernel.address, 0, launch.total, grain, 0, int(launch.grain is not None)
-            words[at + 7 : at + 9] = len(node.edits), node.following
-            block = place_list(at + 1, 4 + 2 * len(node.buffers))
-            point(at + 4, stop)
-            point(block, stop)
-            words[block + 1 : block + 4] = launch.grid
+            words[job + Job.KERNEL], words[job + Job.TOTAL] = launch.kernel.address, launch.total
+            words[job + Job.GRAIN] = launch.grain or max(1, launch.total)
+            point(job + Job.STOP, stop)
+            words[at + layout.Node.SHARED] = launch.grain is not None
+            words[at + layout.Node.FOLLOWING] = node.following
+            block = append(job + Job.BLOCK, Block.WORDS + Slot.WORDS * len(node.buffers))
+            point(block + Block.STOP, stop)
+            words[block + Block.GRID : block + Block.WORDS] = launch.grid
             for place, (address, count) in enumerate(node.buffers):
-                point(block + 4 + 2 * place, address)
+                slot = block + Block.WORDS + Slot.WORDS * place
+                point(slot + Slot.ADDRESS, address)
                 if isinstance(count, Address):
-                    point(block + 5 + 2 * place, count)
+                    point(slot + Slot.LENGTH, count)
                 else:
-                    words[block + 5 + 2 * place] = count
-            edit = place_list(at + 6, 3 * len(node.edits))
+                    words[slot + Slot.LENGTH] = count
+            words[at + layout.Node.EDIT_COUNT] = len(node.edits)
+            edits = append(at + layout.Node.EDITS, layout.Edit.WORDS * len(node.edits))
             for place, change in enumerate(node.edits):
-                point(edit + 3 * place, change.target)
+                edit = edits + layout.Edit.WORDS * place
+                point(edit + layout.Edit.TARGET, change.target)
                 if change.source is not None:
-                    point(edit + 3 * place + 1, change.source)
-                words[edit + 3 * place + 2] = change.size
+                    point(edit + layout.Edit.SOURCE, change.source)
+                words[edit + layout.Edit.BYTES] = change.size
             if node.control is not None:
-                exits = place_list(at + 9, len(node.exits))
+                exits = append(at + layout.Node.EXITS, len(node.exits))
                 words[exits:] = node.exits
-                point(at + 10, node.control)
+                point(at + layout.Node.CONTROL, node.control)
         self.words = np.array(words, np.int64)
         self._places, self._spaces, self._offsets = np.array(pointers, np.int64).T.copy()
 
     @property
     def passes(self) -> int:
-        return int(self.words[_PASSES])
+        return int(self.words[Run.PASSES])
 
     @property
     def decisions(self) -> int:
         """How many control words were read."""
-        return int(self.words[_DECISIONS])
+        return int(self.words[Run.DECISIONS])
 
     def run(
         self,
@@ -161,25 +163,28 @@ class Table:
         words = self.words
         bases = np.array([address_of(words), address_of(self.state), *map(address_of, memory), *counts], np.int64)
         words[self._places] = self._offsets + bases[self._spaces]
-        words[_AT:_RUN_WORDS] = 0
-        words[_TIMES] = times
+        words[Run.AT : Run.WORDS] = 0
+        words[Run.TIMES] = times
         watched = np.zeros(1, np.int64)
         if watch is not None:
+            # The words of a `layout.Watch` for each pair.
             pairs = zip(watch.memory, watch.shadows, strict=True)
             watched = np.array([0, *(w for a, b in pairs for w in (address_of(a), address_of(b), a.nbytes))], np.int64)
-            words[_WATCHES : _WATCHED + 1] = address_of(watched) + 8, len(watch.memory)
-            words[_FOLLOWS] = watch.follows
-        with stopping_after(timeout_s, words, _STOP):
+            words[Run.WATCHES], words[Run.WATCH_COUNT] = address_of(watched) + WORD_BYTES, len(watch.memory)
+            words[Run.FOLLOWS] = watch.follows
+        with stopping_after(timeout_s, words, Run.STOP):
             while (ending := pool.walk(int(bases[0]), shared=self._is_shared)) is Ending.ASKED:
                 assert answer is not None  # only invocations that trapped ask
-                words[_AT], words[_ASKS] = answer(int(words[_AT]))
+                words[Run.AT], words[Run.ASKS] = answer(int(words[Run.AT]))
         if ending is Ending.STOPPED:
             raise self._stopped(timeout_s)
         return ending
 
     def _stopped(self, timeout_s: float | None) -> VyreError:
-        node = self.nodes[int(self.words[_AT])]
-        reason = int(self.words[_STOP])
+        node = self.nodes[int(self.words[Run.AT])]
+        reason = int(self.words[Run.STOP])
+        if reason == Reason.INTERRUPTED:
+            raise_interrupt()
         scratch = node.launch.kernel.kernel.scratch_bytes
         error = Timeout(timeout_s or 0.0) if reason == TIMED_OUT else DeviceOutOfMemory(scratch)
         if len(self.nodes) > 1:
