@@ -1,6 +1,6 @@
 """A complete device in plain Python: memory are byte arrays, and the reference interpreter runs the programs.
 
-It has the seven operations that a device must have, and nothing that is optional.
+It has the seven operations that a device must have, and nothing that is optional. ``docs/backends.md`` quotes it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from vyre.lower.schedule import host_buffers
 from vyre.semantics.types import ALL_TYPES
 
 
-class MinimalDevice(Device):
-    """Runs programs in plain Python."""
+class PlainMemory(Device):
+    """Memory as byte arrays, and what the device can do."""
 
     id = "minimal"
     version = "1.0"
@@ -42,8 +42,6 @@ class MinimalDevice(Device):
         max_invocations_per_workgroup=1024,
         max_workgroups_per_axis=2**31 - 1,
     )
-
-    # Memory.
 
     def allocate(self, byte_len: int) -> bytearray:
         try:
@@ -63,27 +61,6 @@ class MinimalDevice(Device):
     def read(self, ranges: Sequence[Any]) -> list[bytearray]:
         return [handle[offset : offset + length] for handle, offset, length in ranges]
 
-    # Code.
-
-    def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> Program:  # noqa: ARG002
-        return program.with_entry(rewrite(program.entry, on_statement=without_grid)).with_buffers(
-            [kept(decl) for decl in program.buffers]
-        )
-
-    def launch(self, code: Program, memory: Sequence[bytearray], launch: Launch, options: RunOptions) -> None:
-        handles = {decl.name: handle for decl, handle in zip(host_buffers(code), memory, strict=True)}
-        inputs = {
-            decl.name: np.frombuffer(handles[decl.name], decl.dtype.storage, launch.counts[decl.name])
-            for decl in code.input_buffers()
-        }
-        try:
-            result = reference.run(code, inputs, grid=launch.grid, checked=True, timeout_s=options.time_left())
-        except Timeout:
-            raise options.timeout() from None
-        del inputs
-        for name, output in result.outputs.items():
-            handles[name][: output.nbytes] = output.tobytes()
-
 
 def kept(decl: BufferDecl) -> BufferDecl:
     """A buffer as a launch sees it: an output goes on from what memory holds."""
@@ -95,3 +72,24 @@ def kept(decl: BufferDecl) -> BufferDecl:
 def without_grid(statement: n.Stmt) -> tuple[n.Stmt, ...]:
     """A statement without the choice of an indirect grid, which ``launch`` is given."""
     return () if isinstance(statement, n.IndirectDispatch) else (statement,)
+
+
+class MinimalDevice(PlainMemory):
+    """Runs programs in plain Python."""
+
+    def compile(self, program: Program, *, source: Program, config: DispatchConfig) -> Program:  # noqa: ARG002
+        entry = rewrite(program.entry, on_statement=without_grid)
+        return program.with_entry(entry).with_buffers([kept(decl) for decl in program.buffers])
+
+    def launch(self, code: Program, memory: Sequence[bytearray], launch: Launch, options: RunOptions) -> None:
+        handles = {decl.name: handle for decl, handle in zip(host_buffers(code), memory, strict=True)}
+        inputs = {
+            decl.name: np.frombuffer(handles[decl.name], decl.dtype.storage, launch.counts[decl.name])
+            for decl in code.input_buffers()
+        }
+        try:
+            result = reference.run(code, inputs, grid=launch.grid, checked=True, timeout_s=options.time_left())
+        except Timeout:
+            raise options.timeout() from None
+        for name, output in result.outputs.items():
+            handles[name][: output.nbytes] = output.tobytes()
