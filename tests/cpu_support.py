@@ -81,7 +81,7 @@ def as_if_large(chosen: bool = True) -> Iterator[None]:
         if chosen:
             patch.setattr("vyre.emit.llvm.kernel.PREFETCH_INVOCATIONS", 0)
             patch.setattr("vyre.emit.llvm.kernel.STREAMED_BYTES", 0)
-            patch.setattr("vyre.backends.cpu.LARGE_BYTES", 1)
+            patch.setattr("vyre.backends.cpu.device.LARGE_BYTES", 1)
         yield
 
 

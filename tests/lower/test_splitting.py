@@ -188,7 +188,7 @@ def test_a_plan_is_drawn() -> None:
         "   +--> end, [1]\n"
         "\n"
         "carried: 48 bytes\n"
-        "  control     8 bytes (per grid): the next segment, and whether somebody trapped\n"
+        "  control     8 bytes (per grid): the next segment, and whether traps wait for the host\n"
         "  state_rows  32 bytes (per invocation): x\n"
         "  cut1_out    4 bytes twice (per grid): at cut 1: k\n"
     )

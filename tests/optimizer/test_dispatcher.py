@@ -312,14 +312,26 @@ def test_the_host_waits_twice_in_a_round_at_most() -> None:
 
 def test_whatever_the_backend_fails_at_nothing_stays_behind() -> None:
     program = generate(3).program
-    clean = RecordingBackend(vyre.backend("cpu"))
-    wanted = optimize(program, BackendDispatcher(clean))
+    # After a fault of the first compilation, each has a dispatcher whose programs are compiled.
+    backend = RecordingBackend(vyre.backend("cpu"), {("compile", 0)})
+    with pytest.raises(DispatchFailed, match="injected failure of compile number 0"):
+        optimize(program, BackendDispatcher(backend, most_retained=0))
+    assert backend.leaked() == []
+    dispatcher = BackendDispatcher(backend, most_retained=0)
+    wanted = optimize(program, dispatcher)
+    assert backend.leaked() == []
+    backend.calls.clear()
+    assert optimize(program, dispatcher) == wanted
     before = telemetry.snapshot().resident_buffers
-    calls = [(name, number) for name, count in clean.counts.items() for number in range(count)]
-    assert {name for name, _ in calls} >= {"allocate", "upload_many", "dispatch_resident", "download", "free"}
+    calls = [(name, number) for name, count in backend.counts.items() for number in range(count)]
+    assert {name for name, _ in calls} >= {"allocate", "write", "launch", "read", "free"}
     for name, number in calls:
-        dispatcher = BackendDispatcher(RecordingBackend(clean.inner, {(name, number)}), most_retained=0)
+        assert backend.leaked() == []
+        backend.calls.clear()
+        backend.device.fail_at = {(name, number)}
         with pytest.raises(DispatchFailed, match=f"injected failure of {name} number {number}"):
             optimize(program, dispatcher)
         assert telemetry.snapshot().resident_buffers == before, f"{name} {number} leaks"
+        assert dispatcher._buffers == {}, f"{name} {number} leaks"
+        assert backend.leaked() == [], f"{name} {number} leaks"
         assert optimize(program, dispatcher) == wanted

@@ -9,8 +9,9 @@ import pytest
 
 import cpu_support
 import webgpu_support
+from backends_for_tests import ForwardingDevice
 from vyre.conform.mixture import made
-from vyre.driver import DeviceProfile, ForwardingBackend
+from vyre.driver import Backend, DeviceProfile
 from vyre.driver.optimizing import BackendDispatcher, optimize
 from vyre.errors import UnsupportedFeature
 from vyre.ir import parse
@@ -30,12 +31,12 @@ def programs(dtypes: tuple[DType, ...], count: int) -> list[Program]:
     return [made(seed, dtypes=dtypes).case.program for seed in range(count)]
 
 
-class Inexact(ForwardingBackend):
+class Inexact(ForwardingDevice):
     """The processor as a device whose floats are not the reference's, and which keeps no images."""
 
     @property
-    def capabilities(self) -> DeviceProfile:
-        return msgspec.structs.replace(super().capabilities, float_exact=False)
+    def profile(self) -> DeviceProfile:
+        return msgspec.structs.replace(super().profile, float_exact=False)
 
     def load_image(self, *_: object) -> None:
         return None
@@ -56,7 +57,7 @@ def test_a_gpu_says_what_it_lacks_before_anything_runs() -> None:
 
 
 def test_a_device_with_floats_of_its_own_makes_the_same_programs_of_integers() -> None:
-    device = BackendDispatcher(Inexact(cpu_support.backend()))
+    device = BackendDispatcher(Backend(Inexact(cpu_support.backend().device)))
     assert device.programs().floats == ()
     text = str(device.programs().simplify)
     assert not any(dtype.label in text for dtype in FLOATS)

@@ -190,8 +190,7 @@ class PreparedSequence:
         self._reads = [(number_of(one.buffer), one.offset, one.length or 0) for one in plan.reads]
         builder = ScheduleBuilder(len(self._buffers))
         parts = [
-            self._part(builder, number, step, executable, own)
-            for number, (step, executable, own) in enumerate(zip(steps, self._executables, places, strict=True))
+            self._part(builder, number, step, own) for number, (step, own) in enumerate(zip(steps, places, strict=True))
         ]
         first, repeat = parts[: len(plan.first)], parts[len(plan.first) :]
         test = None
@@ -201,11 +200,13 @@ class PreparedSequence:
         uses_device = all(executable.uses_device() for executable in self._executables)
         self._runner = self.backend.schedule_runner(schedule, on_host=False, uses_device=uses_device)
 
-    def _part(self, builder: ScheduleBuilder, number: int, step: Step, executable: Executable, own: list[int]) -> Part:
+    def _part(self, builder: ScheduleBuilder, number: int, step: Step, own: list[int]) -> Part:
         label = f"step {number} of the sequence"
         try:
+            executable = self._executables[number]
             plan = executable.bind_resident(step.resources, step.merged_config)
-            executable.require_fitting(plan)
+            # Where its native barrier does not fit, a step is cut, if it may be.
+            executable = self._executables[number] = executable.fitting(plan)
             clears = [Clear(own[place], size) for place, size in executable.fresh(plan)]
             return builder.part(executable.grid_sync_plan(plan), own, executable.code_of, clears=clears, label=label)
         except Exception as error:

@@ -1,1 +1,1 @@
-"""How is a program written for a target? Emitters are pure: a program in, text out; devices are elsewhere."""
+"""Emitters: pure functions from programs to the text of a target. They need no device."""

@@ -1,4 +1,4 @@
-"""What does a program look like before it is written for a target? No calls, unique names, transfers as copies."""
+"""Preparation of programs for emission: inline calls, make names unique, turn transfers into copies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vyre.semantics.types import DType
 
 
 class Prepared(msgspec.Struct, frozen=True, eq=False):
-    """A program of the same meaning; ``captures`` are hidden buffers that it has besides the declared ones."""
+    """An equivalent program; ``captures`` are the buffers that it has in addition to the declared ones."""
 
     program: Program
     captures: tuple[Capture, ...]
 
 
 def prepare(program: Program) -> Prepared:
-    """A legal program whose grid is decided, made ready."""
+    """Prepare a legal program whose grid is decided."""
     program = with_unique_names(inline_calls(program))
     program = program.with_entry(walk.rewrite(program.entry, on_statement=_without_indirect))
     if not program.stats().has_async:
@@ -46,6 +46,6 @@ def _without_indirect(statement: n.Stmt) -> Iterable[n.Stmt]:
 
 
 def _invocation_number(program: Program) -> n.Expr:
-    """Invocations are numbered workgroup by workgroup, x first."""
+    """Return the number of an invocation in the grid: workgroup by workgroup, x first."""
     group = (n.WorkgroupId(2) * n.NumWorkgroups(1) + n.WorkgroupId(1)) * n.NumWorkgroups(0) + n.WorkgroupId(0)
     return group * lit(math.prod(program.workgroup_size)) + lane_number(program.workgroup_size)

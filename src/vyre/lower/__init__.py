@@ -1,4 +1,4 @@
-"""How does a program become launches? Cutting at barriers, and what has to be written out before and after."""
+"""Lowering: cut programs at barriers into segments, schedule their launches, expand calls and math functions."""
 
 from vyre.lower.describe import describe_plan
 from vyre.lower.math import expand_math

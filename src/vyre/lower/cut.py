@@ -1,12 +1,11 @@
-"""How is what follows a cut written as a program of its own?
+"""Segments of a cut program: the continuation of each cut, as structured code.
 
-The segment of a cut is its continuation, structured again: the rest of the list behind the cut, then the rest of the
-list around that, and so on outwards. Behind a cut in a loop that is the rest of the pass, once, and then the loop
-from its next pass. Wherever a segment comes to a cut, it saves what is needed there and ends. So a launch of a
-segment goes from one cut to the next, and nothing in it asks where it came from.
+The continuation of a cut is the rest of its list, then the rest of the list around that, and so on outwards. After a
+cut in a loop that is the rest of the iteration, once, and then the loop from its next iteration. Where a segment
+reaches a cut, it saves the state that is live there and ends. A launch of a segment therefore runs from one cut to the
+next, independent of the segment before it.
 
-Variables that are needed are given back in the scope that declared them, so that the loops behind can declare
-theirs again.
+Live variables are restored in the scope that declared them, so that later loops can declare their variables again.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from vyre.semantics.scalars import to_bits, zero
 
 
 class CutState(Protocol):
-    """How values get from one segment to the next. Segments have ``generated`` names that are not the program's own."""
+    """State that segments hand on: its ``spills``, its ``generated`` names, and the code that saves and restores it."""
 
     spills: Spills
     generated: GeneratedNames
 
     def prologue(self, cut: Cut | None) -> list[n.Stmt]:
-        """What the segment behind a cut, or the first one, starts with."""
+        """Return the first statements of the segment after a cut, or of the first segment."""
         ...
 
     def exit_code(self, point: ExitPoint) -> n.Body:
-        """What an invocation does at a point instead of going on."""
+        """Return the statements that replace an exit point."""
         ...
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
-        """The value that a variable had at a cut at which it is needed."""
+        """Return the value that a spilled variable had at a cut."""
         ...
 
 
 class Piece(msgspec.Struct):
-    """Statements of a segment. ``falls_through`` says whether control can reach their end.
+    """Statements of a segment; ``falls_through``: control can reach their end.
 
-    ``jumps`` are the jumps they may make out of the loop around them; ``exit_points`` the exit_points in them, by number;
-    ``generated`` the names in them that are not the program's own; ``size`` counts them; lists nest ``height`` deep.
+    ``jumps`` are the jumps they may make out of the loop around them, ``exit_points`` the numbers of the exit points in
+    them, ``generated`` the generated names in them, ``size`` their number, and ``height`` how deep their lists nest.
     """
 
     statements: list[n.Stmt]
@@ -64,7 +63,7 @@ class Piece(msgspec.Struct):
 
 
 class Cutter:
-    """Writes the segments of a program; ``scans_items`` says that its own statements have generated names too."""
+    """Builder of the segments of a program; ``scans_items``: its own statements may contain generated names."""
 
     def __init__(self, tree: CutTree, state: CutState, names: FreshNames, *, scans_items: bool) -> None:
         self.state = state
@@ -76,11 +75,11 @@ class Cutter:
         self.partial_names: dict[int, tuple[str, str]] = {}
 
     def first_segment(self) -> Piece:
-        """The program from its start."""
+        """Return the program from its start."""
         return self._count(self._rest(self.tree.root, 0))
 
     def segment(self, cut: Cut) -> Piece:
-        """The program from behind a cut."""
+        """Return the program from a cut on."""
         inner, index = cut.owner, cut.index
         piece = self._after_cut(cut, inner, Piece([]), index + 1)
         while inner.parent is not None:
@@ -90,7 +89,7 @@ class Cutter:
         return self._count(piece)
 
     def _count(self, piece: Piece) -> Piece:
-        """Branches and loops with cuts are written once for each cut before them, which has to have an end."""
+        """Limit the total size: branches and loops with cuts are duplicated for each cut before them."""
         self.written += piece.size
         if self.written > 4 * MAX_STATEMENTS:
             raise InvalidProgram(
@@ -100,7 +99,7 @@ class Cutter:
         return piece
 
     def _after_cut(self, cut: Cut, scope: CutList, done: Piece, index: int) -> Piece:
-        """What a scope still has to run behind a cut in it: ``done``, and its items from an index on."""
+        """Return the rest of a scope after a cut in it: ``done``, then its items from ``index`` on."""
         rest = _sequence([done, self._rest(scope, index)])
         if not rest.statements:
             return rest
@@ -108,7 +107,7 @@ class Cutter:
         return _sequence([self._generated_piece(restored), rest])
 
     def _restored(self, cut: Cut, name: str) -> n.Stmt | None:
-        """The declaration that gives a variable its value back behind a cut; None where it is not needed there."""
+        """Return the declaration that restores a variable after a cut; None if it is not live there."""
         spills = self.state.spills
         spill = spills.at[cut.order - 1]
         if name in spill.blank:
@@ -122,7 +121,7 @@ class Cutter:
     def _generated_piece(
         self, statements: list[n.Stmt], *, falls_through: bool = True, exit_points: frozenset[int] = frozenset()
     ) -> Piece:
-        """New statements, in which lists nest one deep at most."""
+        """Return a piece of new statements, whose lists nest at most one deep."""
         generated = self.state.generated.used_in(statements)
         return Piece(statements, falls_through, 0, exit_points, generated, len(statements), 1)
 
@@ -148,7 +147,7 @@ class Cutter:
         )
 
     def _nest(self, nest: Nest) -> Piece:
-        """A statement with its exit_points replaced."""
+        """Return a statement with its exit points replaced."""
         lists = [self._rest(inner, 0) for inner in nest.lists]
         bodies = dict(zip(walk.BODY_FIELDS[type(nest.statement)], map(_body, lists), strict=True))
         statement = msgspec.structs.replace(nest.statement, **bodies)
@@ -160,7 +159,7 @@ class Cutter:
         return _wrapped(inside, [statement])
 
     def _rejoin(self, cut: Cut, nest: Nest, inside: Piece) -> Piece:
-        """What stands for a statement behind a cut inside it, ``inside`` being the rest of the list with the cut."""
+        """Return the rest of a statement after a cut inside it; ``inside`` is the rest of the list with the cut."""
         match nest.statement:
             case n.Region(generator, source_region):
                 return _wrapped(inside, [n.Region(generator, source_region, _body(inside))])
@@ -180,9 +179,9 @@ class Cutter:
         raise TypeError(f"{type(nest.statement).__name__} holds no lists")
 
     def _rejoin_loop(self, nest: Nest, inside: Piece, following: Piece, loop: n.Stmt) -> Piece:
-        """The rest of a pass, and then the ``loop`` from its next pass, whose body is ``following``.
+        """Return the rest of an iteration, then the ``loop`` from its next iteration, whose body is ``following``.
 
-        A jump in the rest of the pass is one out of a loop that runs once; a break also passes over the next passes.
+        The rest of the iteration is a loop that runs once if it contains jumps; a break also skips the next iterations.
         """
         once, left = self._names_for(nest)
         body = _body(inside)
@@ -213,7 +212,7 @@ def _body(piece: Piece) -> n.Body:
 
 
 def _wrapped(inside: Piece, statements: list[n.Stmt], depth: int = 1) -> Piece:
-    """Statements around a piece, in lists that deep; nothing, if the piece is nothing."""
+    """Return the statements that enclose a piece ``depth`` lists deep; an empty piece stays empty."""
     if not inside.statements:
         return inside
     size, height = inside.size + len(statements), inside.height + depth
@@ -221,12 +220,12 @@ def _wrapped(inside: Piece, statements: list[n.Stmt], depth: int = 1) -> Piece:
 
 
 def _falling_through(piece: Piece) -> Piece:
-    """The piece as the part of a statement that control passes, however it passes the piece."""
+    """Return the piece as part of a statement that control can always pass, without jumps out of it."""
     return msgspec.structs.replace(piece, falls_through=True, jumps=0)
 
 
 def _sequence(pieces: Iterable[Piece]) -> Piece:
-    """Pieces one after another, up to the first whose end nothing reaches."""
+    """Concatenate pieces, up to the first whose end is unreachable."""
     whole = Piece([])
     exit_points: set[int] = set()
     generated: set[str] = set()
@@ -245,7 +244,7 @@ def _sequence(pieces: Iterable[Piece]) -> Piece:
 
 
 def _with_break_flag(body: n.Body, left: str) -> n.Body:
-    """The body with ``left`` set before every break out of the loop around it."""
+    """Return the body with ``left`` set before every break out of the loop around it."""
 
     def changed(statement: n.Stmt) -> Iterable[n.Stmt]:
         match statement:

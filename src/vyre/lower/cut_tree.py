@@ -1,8 +1,8 @@
-"""Where does a program have to be cut, and what lies around each cut?
+"""Cut trees: the exit points of a program, and the statements around them.
 
-The tree opens only the statements that hold a point: a place where an invocation may leave a segment (a cut, a return
-that a later segment must know of, a trap). Everything else stays as it is. Nesting is bounded by the checker, so
-the functions here may call themselves.
+An exit point is a statement at which an invocation may leave a segment: a cut, a trap, or a return that later segments
+must respect. The tree contains only statements that enclose exit points; all others remain whole. The checker bounds
+nesting, so recursion is safe here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTINUE: Final = 2
 
 
 class Scope(Enum):
-    """Who waits for each other at a cut."""
+    """The set of invocations that a cut synchronises."""
 
     WORKGROUP = "workgroup"
     GRID = "grid"
@@ -37,7 +37,10 @@ def is_cut(statement: n.Stmt, scope: Scope) -> bool:
 
 
 class ExitPoint(msgspec.Struct, eq=False):
-    """A place at which an invocation leaves a segment; a return, if it is nothing more. ``number`` is canonical."""
+    """A statement at which an invocation leaves a segment: a return, or one of the subclasses.
+
+    ``number`` is the canonical number of the statement, ``index`` its index in ``owner``.
+    """
 
     number: int
     owner: CutList
@@ -45,14 +48,14 @@ class ExitPoint(msgspec.Struct, eq=False):
 
 
 class Cut(ExitPoint, eq=False):
-    """A statement behind which another segment goes on; cuts are counted from 1, in order."""
+    """A statement after which another segment continues; ``order`` counts cuts from 1."""
 
     statement: n.Stmt
     order: int
 
 
 class Trap(ExitPoint, eq=False):
-    """A trap, at which an invocation waits for the resume; None if none follows."""
+    """A trap, and the resume at which its invocations go on; None if no resume follows."""
 
     tag: str
     address: n.Expr
@@ -60,7 +63,7 @@ class Trap(ExitPoint, eq=False):
 
 
 class Nest(msgspec.Struct, eq=False):
-    """A statement that holds exit_points in its lists."""
+    """A statement whose lists contain exit points."""
 
     statement: n.Stmt
     owner: CutList
@@ -69,10 +72,10 @@ class Nest(msgspec.Struct, eq=False):
 
 
 class CutList(msgspec.Struct, eq=False):
-    """A list that holds exit_points; ``first`` is the canonical number of its first statement.
+    """A list of statements with exit points; ``first`` is the canonical number of its first statement.
 
-    For each item, ``jumps`` tells which jumps it may make out of the innermost loop around the list, ``sizes`` how many
-    statements it is, and ``heights`` how deep lists nest in it. ``declared`` are the variables of this list's scope in
+    For each item, ``jumps`` are the jumps it may make out of the innermost loop around the list, ``sizes`` its number
+    of statements, and ``heights`` how deep lists nest in it. ``declared`` are the variables of this list's scope in
     order, a loop's own variable first.
     """
 
@@ -85,19 +88,19 @@ class CutList(msgspec.Struct, eq=False):
     declared: list[str] = []
 
     def enclosing(self) -> Iterator[Nest]:
-        """The statements around this list, from the inside out."""
+        """Yield the statements around this list, from the inside out."""
         inner = self
         while inner.parent is not None:
             yield inner.parent
             inner = inner.parent.owner
 
     def index_of(self, point: ExitPoint) -> int:
-        """The index of the item of this list that is the point, or holds it."""
+        """Return the index of the item of this list that is the point or contains it."""
         return next((nest.index for nest in point.owner.enclosing() if nest.owner is self), point.index)
 
 
 class CutTree(msgspec.Struct, eq=False):
-    """A program opened where it has exit_points. ``returns`` says whether some return is one of them."""
+    """The exit points of a program and the lists around them; ``returns``: some return is an exit point."""
 
     root: CutList
     cuts: list[Cut]
@@ -106,7 +109,7 @@ class CutTree(msgspec.Struct, eq=False):
 
 
 def build_tree(program: Program, scope: Scope) -> CutTree:
-    """Opens a checked program whose variables have unique names."""
+    """Build the tree of a checked program whose variables have unique names."""
     if program.stats().nesting > 2 * MAX_NESTING:
         raise InvalidProgram(
             f"with its calls inlined, '{program.name}' nests {program.stats().nesting} deep.",
@@ -128,7 +131,7 @@ class _Builder:
         self.tree = CutTree(CutList(None, 0), [], [], False)
 
     def _measure(self, order: list[n.Stmt]) -> None:
-        """Sizes, heights, jumps and exit_points of every statement, those inside it included."""
+        """Compute size, height, jumps and exit points of every statement, including nested statements."""
         parents = [-1] * len(order)
         holds_cut = [is_cut(statement, self.scope) for statement in order]
         last_cut = max((number for number, cut in enumerate(holds_cut) if cut), default=-1)
@@ -149,7 +152,7 @@ class _Builder:
             if isinstance(statement, (n.Loop, n.While)):
                 jumps = 0
                 if holds_cut[number]:
-                    # A return behind a cut comes before it in the loop's next pass.
+                    # A return after a cut comes before it in the loop's next iteration.
                     last_cut = len(order)
             self.sizes[number], self.heights[number], self.jumps[number] = size, height, jumps
         for number in range(len(order) - 1, -1, -1):
@@ -209,7 +212,7 @@ class _Builder:
         return nest
 
     def _match_traps(self, cut: Cut, tag: str) -> None:
-        """A resume is for the traps of its tag inside earlier statements of its list that none before it was for."""
+        """Match a resume with the unmatched traps of its tag inside earlier statements of its list."""
         for trap in reversed(self.tree.traps):
             if trap.number < cut.owner.first:
                 break
@@ -219,5 +222,5 @@ class _Builder:
                     raise UnsupportedFeature(
                         f"a jump out of a loop past the resume of '{tag}'",
                         "vyre.lower",
-                        "let every invocation of the grid come to the resume before it leaves the pass of the loop.",
+                        "let every invocation of the grid reach the resume before it leaves the loop iteration.",
                     )

@@ -1,4 +1,4 @@
-"""What does a plan look like? Its segments, what they carry and how much that is, and which follows which."""
+"""Text rendering of a plan: its segments, the order in which they run, and the state carried between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vyre.words import counted
 
 
 def describe_plan(plan: GridSyncPlan) -> str:
-    """A drawing of a plan in text."""
+    """Return a plan as text."""
     return "\n".join(_lines(plan)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""How do names stay apart? Every variable of a program gets a name that nothing else in it has."""
+"""Fresh names, and programs in which every variable has a unique name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vyre.ir.program import Program
 
 
 class FreshNames:
-    """Makes names that a program does not have: the hint itself, or the hint and a number."""
+    """Source of unused names: the hint itself, or the hint and a number."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self.taken = set(taken)
@@ -29,15 +29,15 @@ class FreshNames:
 
 
 def fresh_names(program: Program) -> FreshNames:
-    """A source of names that neither a buffer nor a variable of the program has."""
+    """Return a source of names that no buffer or variable of the program has."""
     variables = declared_names(walk.statements(program.entry))
     return FreshNames([*(decl.name for decl in program.buffers), *variables])
 
 
 def with_unique_names(program: Program) -> Program:
-    """The program with one name for each variable; the first to have a name keeps it.
+    """Return the program with a unique name for each variable; the first variable with a name keeps it.
 
-    No scope may hide a visible name, so wherever a name is used, its latest declaration before is the one meant.
+    Shadowing is illegal, so every use of a name refers to its latest declaration.
     """
     declared = list(declared_names(walk.statements(program.entry)))
     buffers = {decl.name for decl in program.buffers}

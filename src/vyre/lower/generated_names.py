@@ -1,4 +1,4 @@
-"""What do segments have beside the program's own? Variables and buffers, declared only where they are used."""
+"""Generated variables and buffers of segments, declared only in the segments that use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vyre.ir.buffers import BufferDecl
 
 
 class GeneratedNames:
-    """GeneratedNames variables, each of which may need those before it, and generated buffers."""
+    """Generated variables, whose values may use the variables before them, and generated buffers."""
 
     def __init__(self, variables: Mapping[str, n.Expr], buffers: Sequence[BufferDecl]) -> None:
         self._variables = variables
@@ -18,7 +18,7 @@ class GeneratedNames:
         self._names = {*variables, *(decl.name for decl in buffers)}
 
     def used_in(self, statements: Iterable[n.Stmt]) -> frozenset[str]:
-        """The generated names in statements."""
+        """Return the generated names that occur in ``statements``."""
         used: set[str] = set()
         for statement in walk.statements(statements):
             match statement:
@@ -36,7 +36,7 @@ class GeneratedNames:
         return frozenset(self._names & used)
 
     def declare(self, used: Iterable[str]) -> tuple[list[n.Stmt], list[BufferDecl]]:
-        """The declarations of generated variables that are used, and the generated buffers that are."""
+        """Return declarations of the used variables and of the variables they need, and the used buffers."""
         wanted = set(used)
         declarations: list[n.Stmt] = []
         for name, value in reversed(list(self._variables.items())):

@@ -1,9 +1,9 @@
-"""How do invocations hand their state to the next segment? By statements at the ends and the beginnings of segments.
+"""State of a grid between segments: the statements that save it at cuts and restore it in the next segment.
 
-A segment reads the cells of its own cut, which nothing writes while it runs, and writes those of the cut it comes to.
-Rows are private to their invocation. Workgroup memory is copied byte by byte. All indices are u32.
+A segment reads the cells of its own cut, which are not written while it runs, and writes the cells of the cut that it
+reaches. Rows are private to their invocation. Workgroup memory is copied byte by byte. All indices are u32.
 
-An invocation that returned or trapped says so in the first column of its row, and later segments pass it over.
+The first column of a row marks invocations that returned or trapped; later segments skip them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ADDRESS: Final = 1
 
 
 class Parking(msgspec.Struct, frozen=True):
-    """Where invocations that trapped wait: for a resume, by the order of its cut, or for none."""
+    """A trap's tag, and the order of the resume at which its invocations go on; None if no resume follows."""
 
     tag: str
     resume: int | None
 
 
 class StateNames:
-    """The names of the variables and buffers that the segments have beside the program's own."""
+    """Names of the variables and buffers that are generated for the segments."""
 
     def __init__(self, names: FreshNames, row: str, cuts: int) -> None:
         self.row = row
@@ -58,10 +58,10 @@ class StateNames:
 
 
 class GridState:
-    """The state of one cut program, and the statements that save it and give it back.
+    """The state of one cut program, and the statements that save and restore it.
 
-    It is the ``CutState`` of ``vyre.lower.cut``. ``captures`` are what pending transfers keep. In a ``straight``
-    program no segment has to say which is next, and every cut is where its segment ends.
+    Implements ``CutState`` of ``vyre.lower.cut``. ``captures`` are the buffers of pending transfers. In a ``straight``
+    program every segment is followed by the next, so no control word is written.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class GridState:
         self.straight = straight
         self.group_size = math.prod(program.workgroup_size)
         self.parkings = list(dict.fromkeys(map(_parking, tree.traps)))
-        # Somebody may leave while others go on.
+        # Some invocations may leave while others continue.
         self.may_exit_early = tree.returns or bool(tree.traps)
         self.spills = Spills(program, tree, facts, 2 if tree.traps else int(tree.returns))
         self.memory_rows, self.memory_row_bytes = self._memory_layout()
@@ -90,9 +90,9 @@ class GridState:
         return self.spills.at[cut.order - 1]
 
     def _memory_layout(self) -> tuple[dict[str, tuple[int, int]], int]:
-        """For each buffer of workgroup memory that crosses a cut: its first byte in a workgroup's row, and its share.
+        """Return, for each workgroup buffer that crosses a cut, its first byte in the workgroup's row, and its share.
 
-        The share is what each invocation of the workgroup copies; shares and rows are whole words.
+        The share is the number of bytes that each invocation copies; shares and rows are whole words.
         """
         layout: dict[str, tuple[int, int]] = {}
         end = 0
@@ -115,7 +115,7 @@ class GridState:
         }
 
     def _generated_buffers(self) -> list[BufferDecl]:
-        """All generated buffers, bound behind the program's own."""
+        """Return all generated buffers, with bindings after the program's own."""
         names = self.names
         written = [names.row_words, names.memory, names.control, *names.cells_out]
         written += [capture.buffer for capture in self.captures]
@@ -126,7 +126,7 @@ class GridState:
         return [*buffers, BufferDecl.workgroup(names.leaving, DType.U32, 1)]
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
-        """The value that a variable had at a cut."""
+        """Return the value that a variable had at a cut."""
         spill = self.spill(cut)
         one = next(one for one in spill.carried if one.name == name)
         buffer = self.names.row_words if one.in_row else self.names.cells_in[cut.order - 1]
@@ -150,7 +150,7 @@ class GridState:
         return n.Store(self.names.row_words, self._row_index(column), value)
 
     def exit_code(self, point: ExitPoint) -> n.Body:
-        """What an invocation does instead of a statement at which it leaves the segment; nothing follows it."""
+        """Return the statements that replace an exit point: save the state, and leave the segment."""
         match point:
             case Cut():
                 saving = [*self._save(point, None), *self._save_memory(self.spill(point).memory)]
@@ -159,15 +159,15 @@ class GridState:
                 return (*saving, n.Store(self.names.control, lit(0), lit(point.order)), n.Return())
             case Trap():
                 code = FIRST_PARKED + self.parkings.index(_parking(point))
-                asked = [self._set_column(_ADDRESS, point.address), self._set_column(_STATUS, lit(code))]
-                asked.append(n.Store(self.names.control, lit(1), lit(1)))
+                parked = [self._set_column(_ADDRESS, point.address), self._set_column(_STATUS, lit(code))]
+                parked.append(n.Store(self.names.control, lit(1), lit(1)))
                 if point.resume is not None:
-                    asked += self._save(point.resume, point)
-                return (*asked, *self._save_memory_last(), n.Return())
+                    parked += self._save(point.resume, point)
+                return (*parked, *self._save_memory_last(), n.Return())
         return (self._set_column(_STATUS, lit(RETURNED)), *self._save_memory_last(), n.Return())
 
     def _save(self, cut: Cut, trap: Trap | None) -> Iterable[n.Stmt]:
-        """Stores what crosses a cut; a variable that was declared after a trap is zero for who trapped."""
+        """Store what crosses a cut; variables that are declared after ``trap`` are zero in trapped invocations."""
         spill = self.spill(cut)
         for one in spill.carried:
             is_declared = trap is None or self.spills.declared_at[one.name] < trap.number
@@ -182,7 +182,7 @@ class GridState:
         return [n.Barrier(), *(self._copy_share(name, saving=True) for name in memory)] if memory else []
 
     def _save_memory_last(self) -> Iterable[n.Stmt]:
-        """Saves all workgroup memory in the invocation that leaves last, where some may leave before others."""
+        """Save all workgroup memory in the last invocation to leave, where some may leave before others."""
         if not self.memory_rows:
             return []
         leaving = n.Atomic(AtomicOp.ADD, self.names.leaving, lit(0), lit(1))
@@ -204,7 +204,10 @@ class GridState:
         return n.CopyBytes(self.names.memory, name, outside, inside, lit(share))
 
     def prologue(self, cut: Cut | None) -> list[n.Stmt]:
-        """What a segment starts with: workgroup memory back, by everybody; then who has left, leaves again."""
+        """Return the first statements of a segment.
+
+        All invocations restore workgroup memory together; then those that have returned or trapped leave again.
+        """
         if cut is None:
             return [self._set_column(_STATUS, lit(0))] if self.may_exit_early else []
         memory = tuple(self.memory_rows) if self.may_exit_early else self.spill(cut).memory
@@ -221,7 +224,7 @@ class GridState:
 
 
 def segment_buffer(decl: BufferDecl) -> BufferDecl:
-    """A program's buffer as its segments have it: what one writes is there for the next, and nothing is trimmed."""
+    """Return a program's buffer as its segments declare it: readable by the next segment, and not trimmed."""
     changed = msgspec.structs.replace(decl, is_output=False, pipeline_live_out=False, output_byte_range=None)
     return changed.with_access(Access.READ_WRITE) if decl.role is Role.OUTPUT else changed
 

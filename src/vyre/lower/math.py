@@ -1,4 +1,4 @@
-"""How does a target without math functions compute them? By their one definition, written out step by step."""
+"""Expansion of math functions into their tapes, for targets that have none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUNCTIONS: Final = frozenset(MATH_FUNCTIONS)
 
 
 def expand_math(program: Program) -> Program:
-    """A legal program without calls, with every math function replaced by the steps of its tape."""
+    """Return a legal program without calls with every math function replaced by the steps of its tape."""
     if not any(map(_is_function, walk.expressions(program.entry))):
         return program
     return _Expander(with_unique_names(program)).run()
@@ -45,13 +45,13 @@ class _Expander:
         return replace_in_statement(statement, _is_function, self._replace, self.names.make)
 
     def _replace(self, node: n.Expr, operands: tuple[n.Expr, ...], prelude: list[n.Stmt]) -> n.Expr:
-        assert isinstance(node, n.UnOp)  # nothing else is replaced
+        assert isinstance(node, n.UnOp)  # _is_function selects only these
         for statement in prelude:
-            # What was bound before may be what the argument is made of.
+            # The argument may use variables that the prelude declares.
             if isinstance(statement, n.Let) and statement.name not in self.typer.variables:
                 self.typer.variables[statement.name] = self.typer.type_of(statement.value)
         dtype = self.typer.type_of(operands[0])
-        assert dtype is not None  # the program is legal
+        assert dtype is not None  # legal programs are typed
         return self._write_steps(tape(node.op, dtype), operands[0], prelude)
 
     def _write_steps(self, definition: Tape, argument: n.Expr, prelude: list[n.Stmt]) -> n.Expr:

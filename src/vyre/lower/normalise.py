@@ -1,7 +1,7 @@
-"""What does a program look like before it is cut? As the cutter needs it: no calls, unique names, plain loop bounds.
+"""Normal form of programs before cutting: no calls, unique names, loop bounds that can be evaluated again.
 
-What follows a branch or a loop with cuts is written once for each of the cuts, which may be the last that is passed.
-Another cut in front of it ends that, and where cuts cost little, there is one if much follows.
+The code after a branch or loop with cuts is duplicated for each of these cuts, since any may be the last one passed.
+An extra cut in front of that code stops the duplication. Where cuts are cheap, one is inserted if the code is long.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LONG_TAIL: Final = 16
 
 
 def normalise(program: Program, scope: Scope) -> Program:
-    """A program of the same meaning, once its grid is decided.
+    """Return an equivalent program in normal form, for a launch whose grid is decided.
 
-    Calls are inlined and names are unique. The grid is read once, by whoever launches, so no segment says it. Loops
-    with cuts in them have a literal or an immutable variable as their stop, because later passes need it again.
+    Calls are inlined and names are unique. Indirect dispatches are removed: the grid is read once, before the launch.
+    Loops that contain cuts have a literal or an immutable variable as their stop, because segments evaluate it again.
     """
     program = with_unique_names(inline_calls(program))
     names = fresh_names(program)
@@ -50,7 +50,7 @@ def normalise(program: Program, scope: Scope) -> Program:
                 last = names.make(f"{var}_stop")
                 if isinstance(start, (n.Lit, n.Var)):
                     return n.Let(last, stop), n.Loop(var, start, n.Var(last), body)
-                # The start too, so that the bounds are evaluated in their order.
+                # Bind the start too, to keep the evaluation order of the bounds.
                 first = names.make(f"{var}_start")
                 return n.Let(first, start), n.Let(last, stop), n.Loop(var, n.Var(first), n.Var(last), body)
         return (statement,)
@@ -60,9 +60,9 @@ def normalise(program: Program, scope: Scope) -> Program:
 
 
 def _with_extra_barriers(body: n.Body) -> n.Body:
-    """The list with a barrier behind everything that may or may not pass one, if there is much to do until the next.
+    """Return the list with a barrier after each statement that may bypass its barriers, if a long tail follows.
 
-    Whoever passes the barriers inside comes out together, but for those who return, so that is legal.
+    Control flow around barriers is uniform, so all invocations that have not returned reach the added barrier together.
     """
     done: list[n.Stmt] = []
     following, passes_more = 0, False
@@ -85,7 +85,7 @@ def _with_extra_barriers(body: n.Body) -> n.Body:
 
 
 def _may_bypass_barriers(statement: n.Stmt) -> bool:
-    """Whether there is a way through a statement around some of the barriers in it."""
+    """Whether control may pass through a statement without executing all of its barriers."""
     if isinstance(statement, (n.Block, n.Region)):
         return any(walk.bodies(inner) and _may_bypass_barriers(inner) for inner in statement.body)
     return any(isinstance(inner, n.Barrier) for inner in walk.statements((statement,)))

@@ -1,8 +1,8 @@
-"""How does a program with grid barriers become launches? As a plan: segments, what they hand on, and in what order.
+"""Plans of programs with grid barriers: their segments, the state between them, and the order in which they run.
 
-Segment 0 is the start; segment k is what follows cut k. A segment ends by coming to a cut, whose number it then leaves
-in the control word (0: it came to the end), or by everyone in it having returned. A straight plan needs no control
-word: its segments simply follow one another.
+Segment 0 is the start; segment k is the continuation of cut k. A segment that reaches a cut leaves its number in the
+control word; 0 means that the program has ended or that all invocations have returned. A straight plan needs no control
+word: each segment is followed by the next.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DONE: Final = 0
 
 
 class Segment(msgspec.Struct, frozen=True, eq=False):
-    """One launch. ``exits`` are the segments that may follow, DONE among them if it may be the last.
+    """One launch. ``exits`` are the segments that may follow, with DONE if it may be the last.
 
-    ``before`` has to run once before it: the copy of a collective. ``resumes`` is the tag whose requests the host
-    has to handle before it. ``narrowed`` and ``copy`` are ``program`` and ``before`` with only the buffers that they
-    touch: what is launched.
+    ``before`` runs once before it: the copy of a collective. ``resumes`` is the tag whose traps the host handles before
+    it. ``narrowed`` and ``copy`` are ``program`` and ``before`` with only the buffers that they access; these are
+    launched.
     """
 
     program: Program
@@ -56,10 +56,10 @@ class Segment(msgspec.Struct, frozen=True, eq=False):
 
 
 class StateBuffer(msgspec.Struct, frozen=True):
-    """Memory that segments share. ``what`` says what it holds; only the control words have to start as something: zero.
+    """Memory that segments share; ``what`` describes its contents. Only control words are initialised, to zero.
 
-    With a ``read_name``, segments write it as ``name``, and the segment ``segment`` reads under that name what was
-    written last. If that segment may also write it, there are two ``copies``, to take turns.
+    With a ``read_name``, segments write it as ``name``, and ``segment`` reads it as ``read_name``. If that segment may
+    also write it, there are two ``copies``, which alternate.
     """
 
     name: str
@@ -78,8 +78,8 @@ class StateBuffer(msgspec.Struct, frozen=True):
 class GridSyncPlan(msgspec.Struct, frozen=True, eq=False):
     """A cut program for one launch.
 
-    ``control`` and ``rows`` name the buffers with the control words and the rows, where there are any; ``parkings`` are
-    what the first word of a row means from FIRST_PARKED on.
+    ``control`` and ``rows`` name the buffers of the control words and the rows, if the plan has them; status
+    ``FIRST_PARKED + i`` in the first word of a row means ``parkings[i]``.
     """
 
     source: Program
@@ -107,10 +107,10 @@ class CutProgram(msgspec.Struct, frozen=True, eq=False):
 
 
 class CutWorkgroup(msgspec.Struct, frozen=True, eq=False):
-    """A program cut at the barriers of its workgroups, each of which walks the segments by itself.
+    """A program cut at workgroup barriers; each workgroup runs the segments independently.
 
-    What they hand on is in ``slots``. If they are not ``straight``, each leaves the number of the next in the word that
-    ``control`` names, which is DONE before it.
+    ``slots`` are the state between segments. Unless the cut is ``straight``, a segment stores the number of the next in
+    the word ``control``, which is DONE before it runs.
     """
 
     segments: tuple[Segment, ...]
@@ -120,32 +120,32 @@ class CutWorkgroup(msgspec.Struct, frozen=True, eq=False):
 
 
 def contains_grid_sync(program: Program) -> bool:
-    """Whether the program has a point that the whole grid passes together, or one where the host is asked."""
+    """Whether the program synchronises the grid, or traps to the host."""
     stats = inline_calls(program).stats()
     return stats.has_grid_sync or stats.has_collectives or stats.has(n.Trap, n.Resume)
 
 
 def split_on_grid_sync(program: Program) -> list[Program]:
-    """The segments of a program whose cuts are straight, in order; the program itself if it has none."""
+    """Return the segments of a program whose cuts are straight, in order; the program itself if it has no cuts."""
     cut = cut_program(program)
     if not cut.straight:
         raise InvalidProgram(
-            f"the grid barriers of '{program.name}' are in branches or loops, or the host has a part in them.",
-            "use plan_grid_sync, whose plan says which segment follows which.",
+            f"the grid barriers of '{program.name}' are in branches or loops, or involve the host.",
+            "use plan_grid_sync, whose plan has the order of the segments.",
         )
     return [part for segment in cut.segments for part in (segment.before, segment.program) if part is not None]
 
 
 def plan_grid_sync(program: Program, launch: Launch, *, checked: bool = False) -> GridSyncPlan:
-    """The plan of a program for a launch that was decided for it.
+    """Return the plan of a program for a launch.
 
-    ``checked`` says that the checker has accepted the program already.
+    ``checked``: the checker has already accepted the program.
     """
     return plan_cut(cut_program(program, checked=checked), launch)
 
 
 def plan_cut(cut: CutProgram, launch: Launch) -> GridSyncPlan:
-    """The plan of a cut program for a launch that was decided for it."""
+    """Return the plan of a cut program for a launch."""
     program = cut.source
     if cut.state is None:
         return GridSyncPlan(program, launch, cut.segments, (), True, "", "", ())
@@ -163,12 +163,12 @@ def plan_cut(cut: CutProgram, launch: Launch) -> GridSyncPlan:
 
 
 def uncut(program: Program) -> CutProgram:
-    """A program that is launched whole, as the only segment."""
+    """Return a program as a cut program with one segment."""
     return CutProgram(program, (_uncut_segment(program),), None, True)
 
 
 def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
-    """Cuts a program at its grid barriers; it is checked first, unless it has been. The result is kept with it."""
+    """Cut a program at its grid barriers, after checking it unless ``checked``. The result is cached on the program."""
     kept = program.__dict__
     cached: CutProgram | None = kept.get("_cut")
     if cached is None:
@@ -179,7 +179,7 @@ def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
 
 
 def _cut(source: Program) -> CutProgram:
-    # The host has a part in a trap, whether or not a resume follows.
+    # A trap involves the host, whether or not a resume follows.
     if not any(is_cut(one, Scope.GRID) or isinstance(one, n.Trap) for one in walk.statements(source.entry)):
         return CutProgram(source, (_uncut_segment(source),), None, True)
     opened = _open(source, Scope.GRID)
@@ -189,7 +189,7 @@ def _cut(source: Program) -> CutProgram:
 
 
 def cut_workgroup(source: Program) -> CutWorkgroup:
-    """Cuts a legal program without grid-wide points and transfers at the barriers of its workgroups."""
+    """Cut a legal program without grid-wide cuts and transfers at its workgroup barriers."""
     if not source.stats().has_barriers:
         return CutWorkgroup((_uncut_segment(source),), (), "", True)
     opened = _open(source, Scope.WORKGROUP)
@@ -202,7 +202,7 @@ def _uncut_segment(source: Program) -> Segment:
 
 
 class _Opened(msgspec.Struct, frozen=True, eq=False):
-    """A program about to be cut; ``row`` is the name of the variable that is an invocation's number."""
+    """A program about to be cut; ``row`` names the variable with the number of an invocation."""
 
     program: Program
     tree: CutTree
@@ -235,7 +235,7 @@ def _open(source: Program, scope: Scope) -> _Opened:
     if scope is Scope.GRID:
         facts = CutFacts(frozenset(decl.name for decl in program.shared_buffers()), True, types, live, levels)
     else:
-        # A workgroup's memory lasts as long as the workgroup does, and what it keeps there is at hand.
+        # Workgroup memory persists between the segments of a workgroup, and its slots are cheap to load.
         facts = CutFacts(frozenset(), False, types, live, levels)
     return _Opened(program, tree, facts, names, row, captures, _is_straight(tree))
 
@@ -248,20 +248,20 @@ def _segments(source: Program, opened: _Opened, state: CutState) -> tuple[Segmen
 
 
 def _is_straight(tree: CutTree) -> bool:
-    """Whether each segment is followed by the next, whatever happens."""
+    """Whether each segment is always followed by the next."""
     if tree.traps:
         return False
     for cut in tree.cuts:
         if any(isinstance(nest.statement, (n.If, n.Loop, n.While)) for nest in cut.owner.enclosing()):
             return False
         if tree.returns and isinstance(cut.statement, (n.AllGather, n.ReduceScatter)):
-            # Nothing is copied if nobody comes to the collective.
+            # If all invocations have returned, the collective must not copy.
             return False
     return True
 
 
 def _exits(tree: CutTree, piece: Piece) -> tuple[int, ...]:
-    """The cuts that an invocation may come to, or wait for."""
+    """Return the segments that may follow a piece: the cuts that it may reach, or at which its traps resume."""
     following = {cut.order for cut in tree.cuts if cut.number in piece.exit_points}
     following |= {
         trap.resume.order for trap in tree.traps if trap.number in piece.exit_points and trap.resume is not None
@@ -291,7 +291,7 @@ def _segment(source: Program, state: CutState, tree: CutTree, cut: Cut | None, p
 
 
 def _narrowed(program: Program) -> Program:
-    """The program without the buffers that it does not touch."""
+    """Return the program with only the buffers that it accesses."""
     touched = named_buffers(program)
     return msgspec.structs.replace(
         program, buffers=tuple(decl for decl in program.buffers if decl.name in touched), source=None
@@ -299,7 +299,7 @@ def _narrowed(program: Program) -> Program:
 
 
 def _with_entry(source: Program, suffix: str, entry: n.Body, generated: Sequence[BufferDecl] = ()) -> Program:
-    """A program on the buffers of the one that is cut."""
+    """Return a program with another entry, on the buffers of the cut program and generated ones."""
     return msgspec.structs.replace(
         source,
         name=f"{source.name[:200]}_{suffix}",
@@ -310,16 +310,16 @@ def _with_entry(source: Program, suffix: str, entry: n.Body, generated: Sequence
 
 
 def _copy_program(source: Program, cut: Cut) -> Program | None:
-    """The copy that a collective of one rank is, made by one invocation, whatever became of it before."""
+    """Return the copy that a collective of one rank performs, made by one invocation; None for other cuts."""
     match cut.statement:
         case n.AllGather() | n.ReduceScatter():
-            taken, given = cut.statement.source, cut.statement.destination
+            read, written = cut.statement.source, cut.statement.destination
         case _:
             return None
-    count = n.BinOp("min", n.BufLen(taken), n.BufLen(given))
-    size = n.BinOp("sat_mul", count, n.lit(source.buffer(taken).dtype.bytes))
+    count = n.BinOp("min", n.BufLen(read), n.BufLen(written))
+    size = n.BinOp("sat_mul", count, n.lit(source.buffer(read).dtype.bytes))
     first = n.BinOp("or", n.BinOp("or", n.InvocationId(0), n.InvocationId(1)), n.InvocationId(2))
-    copy = n.CopyBytes(taken, given, n.lit(0), n.lit(0), size)
+    copy = n.CopyBytes(read, written, n.lit(0), n.lit(0), size)
     return _with_entry(source, f"{cut.order}_copy", (n.If(first.eq(0), (copy,)),))
 
 
@@ -342,7 +342,7 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
     groups = x * y * z
     used = {decl.name for segment in cut.segments for decl in segment.program.buffers}
     if not cut.straight:
-        yield StateBuffer(names.control, "grid", "the next segment, and whether somebody trapped", CONTROL_WORDS)
+        yield StateBuffer(names.control, "grid", "the next segment, and whether traps wait for the host", CONTROL_WORDS)
     if names.row_words in used:
         words = state.spills.columns * launch.invocations
         yield StateBuffer(names.row_words, "invocation", _row_contents(state), words)
@@ -350,7 +350,7 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
         what = f"workgroup memory: {', '.join(state.memory_rows)}"
         yield StateBuffer(names.memory, "workgroup", what, groups * state.memory_row_bytes // 4)
     for capture in state.captures:
-        what = f"what transfers to {capture.destination.name} captured"
+        what = f"captured by transfers to {capture.destination.name}"
         yield StateBuffer(capture.buffer, "invocation", what, capture.words(launch))
     for order, spill in enumerate(state.spills.at, 1):
         if spill.grid_cells or spill.group_cells:
@@ -364,5 +364,5 @@ def _state_buffers(cut: CutProgram, launch: Launch) -> Iterator[StateBuffer]:
 
 def _row_contents(state: GridState) -> str:
     carried = dict.fromkeys(one.name for spill in state.spills.at for one in spill.carried if one.in_row)
-    status = ["who returned or trapped"] if state.may_exit_early else []
+    status = ["status (returned or trapped)"] if state.may_exit_early else []
     return ", ".join([*status, *carried])

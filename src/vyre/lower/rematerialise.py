@@ -1,10 +1,10 @@
-"""Which values are computed again behind a cut rather than carried over it?
+"""Rematerialisation: selection of the values that are computed again after a cut instead of being spilled.
 
-Those that cost little and cannot have changed: built from literals, ids, lengths, other values that stay what they are
-and, where loading again is as good as keeping, elements of buffers that nobody writes any more. What several values
-have in common is computed once behind a cut, so it counts for none of them: of many values that a loop keeps for all of
-its passes, each alone may look as if it were worth state. The variable of a loop is there in any case, because it is
-carried wherever it is visible, and so is what a workgroup agrees on: to carry that costs little.
+A value is rematerialised if that is cheap and its operands cannot have changed: literals, ids, lengths, immutable
+variables and, where a load costs no more than a reload, elements of buffers that are not written any more. Operands
+that several values share are computed once after a cut, so their cost is charged to none of the values; otherwise each
+of many loop-invariant values would look too expensive. Loop variables and uniform values count as free operands: loop
+variables are spilled wherever they are visible, and uniform values are cheap to spill.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.semantics.operators import MATH_FUNCTIONS
 
-# What it costs to carry a value over a cut, and to do some things again, where most operations cost 1.
+# Costs of spilling a value and of the more expensive operations; most operations cost 1.
 SPILL_COST: Final = 16
 _LOAD_COST: Final = 4
 _DIVISION_COST: Final = 8
-# Who asks for what is wanted; no variable has this name.
+# The root of the dominator tree: the user of all wanted values. No variable has this name.
 _ROOT: Final = ""
 _FREE: Final = (
     n.BufLen, n.InvocationId, n.WorkgroupId, n.LocalId, n.NumWorkgroups, n.Select, n.Cast, n.Bitcast,
@@ -33,7 +33,7 @@ _FREE: Final = (
 
 
 class Recomputed(msgspec.Struct, frozen=True, eq=False):
-    """A value that may be computed again: its declaration, what that costs by itself, and the variables in it."""
+    """A value that may be rematerialised: its declaration, the cost of its own operations, and its operands."""
 
     statement: n.Let
     cost: int
@@ -41,13 +41,13 @@ class Recomputed(msgspec.Struct, frozen=True, eq=False):
 
 
 def possible_needs(program: Program) -> dict[str, frozenset[str]]:
-    """For each variable that might be computed again: the variables in its value."""
+    """Return the variables in the value of each variable that might be rematerialised."""
     candidates = _candidates(program, assigned_names(program), lambda *_: True)
     return {name: value.needs for name, value in candidates.items()}
 
 
 def with_needs(names: Iterable[str], needs: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Variables, and those that computing them again takes."""
+    """Return ``names`` and everything that they need, transitively."""
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -66,9 +66,9 @@ def recomputable(
     *,
     reloads: bool,
 ) -> dict[str, Recomputed]:
-    """The variables that are computed again at every cut where they are needed: those ``live`` there, and their needs.
+    """Return the variables that are rematerialised at every cut where they are ``live``, and what these need.
 
-    What is kept at one cut is kept at all, so that whoever comes from one to the other has what the other takes.
+    A variable that is spilled at one cut is spilled at all: a path from one cut to another then always has its value.
     """
     changing = assigned_names(program)
     changing.update(excluded)
@@ -77,41 +77,41 @@ def recomputable(
     candidates = {name: value for name, value in candidates.items() if changing.isdisjoint(value.needs)}
     declared = {name: place for place, name in enumerate(candidates)}
     loop_variables = {s.var for s in walk.statements(program.entry) if isinstance(s, n.Loop)}
-    kept: set[str] = set()
+    spilled: set[str] = set()
     for names in live:
 
         def cost_of(name: str, names: frozenset[str] = names) -> int:
-            """What a value costs by itself behind the cut."""
-            if name in declared and name not in kept:
+            """Return the cost of having a value after the cut, without its operands."""
+            if name in declared and name not in spilled:
                 return candidates[name].cost
-            is_there = name in names or name in loop_variables or name in uniform
-            return 0 if is_there else SPILL_COST
+            is_available = name in names or name in loop_variables or name in uniform
+            return 0 if is_available else SPILL_COST
 
-        wanted = sorted(names & declared.keys() - kept, key=declared.__getitem__)
-        needs = _transitive_needs(wanted, candidates, kept)
+        wanted = sorted(names & declared.keys() - spilled, key=declared.__getitem__)
+        needs = _transitive_needs(wanted, candidates, spilled)
         totals = _totals(wanted, needs, declared, cost_of)
         pending, seen = wanted, set(wanted)
         while pending:
             name = pending.pop()
             if totals[name] > SPILL_COST:
-                kept.add(name)
+                spilled.add(name)
             else:
                 more = needs[name] - seen
                 seen |= more
                 pending += more
-    return {name: value for name, value in candidates.items() if name not in kept}
+    return {name: value for name, value in candidates.items() if name not in spilled}
 
 
 def _transitive_needs(
-    wanted: Iterable[str], candidates: Mapping[str, Recomputed], kept: Container[str]
+    wanted: Iterable[str], candidates: Mapping[str, Recomputed], spilled: Container[str]
 ) -> dict[str, frozenset[str]]:
-    """The needs of wanted values, and of all those in turn; what is not computed again has none."""
+    """Return the operands of wanted values and, transitively, of their operands; spilled values have none."""
     found: dict[str, frozenset[str]] = {}
     pending = list(wanted)
     while pending:
         name = pending.pop()
         if name not in found:
-            value = None if name in kept else candidates.get(name)
+            value = None if name in spilled else candidates.get(name)
             found[name] = frozenset() if value is None else value.needs
             pending += found[name]
     return found
@@ -123,33 +123,33 @@ def _totals(
     declared: Mapping[str, int],
     cost_of: Callable[[str], int],
 ) -> dict[str, int]:
-    """What it costs to have each value, with all that nobody but it asks for.
+    """Return the total cost of each value: its own and that of the operands that only it uses.
 
-    That is what stands below it in the tree of who has to be asked first (dominators), each for the less of what it
-    costs to compute and to carry.
+    These operands are the ones that it dominates in the graph of uses. Each counts with the cheaper of computing and
+    spilling it.
     """
     users: dict[str, list[str]] = {name: [] for name in needs}
     for name, operands in needs.items():
         for operand in operands:
             users[operand].append(name)
-    # Operands are declared before those who use them; what is no candidate uses nothing.
+    # Operands are declared before their users; values that are no candidates have no operands.
     order = sorted(needs, key=lambda name: declared.get(name, -1))
-    above: dict[str, str] = {}
+    dominator: dict[str, str] = {}
     depth = {_ROOT: 0}
-    asked = set(wanted)
+    roots = set(wanted)
     for name in reversed(order):
-        first = _ROOT if name in asked else users[name][0]
+        first = _ROOT if name in roots else users[name][0]
         for other in users[name]:
             while first != other and first != _ROOT:
                 if depth[first] >= depth[other]:
-                    first = above[first]
+                    first = dominator[first]
                 else:
-                    other = above[other]
-        above[name], depth[name] = first, depth[first] + 1
+                    other = dominator[other]
+        dominator[name], depth[name] = first, depth[first] + 1
     totals = dict.fromkeys([*order, _ROOT], 0)
     for name in order:
         totals[name] += cost_of(name)
-        totals[above[name]] += min(totals[name], SPILL_COST)
+        totals[dominator[name]] += min(totals[name], SPILL_COST)
     return totals
 
 
@@ -160,9 +160,9 @@ def assigned_names(program: Program) -> set[str]:
 def _candidates(
     program: Program, changing: Container[str], may_reload: Callable[[str, int], bool]
 ) -> dict[str, Recomputed]:
-    """The values that can be computed again, in the order of their declarations.
+    """Return the values that can be rematerialised, in the order of their declarations.
 
-    ``may_reload`` says whether to load from a buffer again is to load what the statement of a number does.
+    ``may_reload`` tells whether a later load from a buffer gives the same value as the load in a statement, by number.
     """
     found: dict[str, Recomputed] = {}
     for number, statement in enumerate(walk.statements(program.entry)):
@@ -178,7 +178,7 @@ def _candidates(
 
 
 def _cost(node: n.Expr) -> int:
-    """What an operation costs by itself; more than anything is worth if it cannot be done again."""
+    """Return the cost of an operation; above the limit if it cannot be repeated."""
     match node:
         case n.Var() | n.Lit():
             return 0

@@ -1,7 +1,7 @@
-"""What crosses each cut, and where is it kept meanwhile?
+"""Spilling: the values that cross each cut, and their places in the state between segments.
 
-Values of single invocations lie in rows, one for each invocation, as columns of 32-bit words. Values on which a
-workgroup or the grid agrees lie in cells, one for all of them, so that the next segment can still see that they agree.
+Varying values are stored in rows, one row per invocation, in columns of 32-bit words. Values that are uniform in a
+workgroup or the grid are stored in cells, one per workgroup or grid, so that the next segment can prove them uniform.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vyre.semantics.types import DType
 
 
 class SpilledVariable(msgspec.Struct, frozen=True):
-    """A variable that crosses a cut: who agrees on it, and the columns or cells of its words."""
+    """A variable that is spilled at a cut: its uniformity level, and the columns or cells of its words."""
 
     name: str
     dtype: DType
@@ -39,8 +39,9 @@ class SpilledVariable(msgspec.Struct, frozen=True):
 class Spill(msgspec.Struct, frozen=True):
     """Everything that crosses one cut.
 
-    ``restored`` are the variables that have a value behind it, ``blank`` those that are only assigned there. The
-    cells of the grid come first, then for each value of a workgroup one cell for each workgroup.
+    ``restored`` are the variables whose values are needed after the cut, ``blank`` those that are only assigned there
+    and need a declaration. ``memory`` names the workgroup memory that is saved. Grid-uniform cells come first, then one
+    cell per workgroup for each word of a workgroup-uniform value.
     """
 
     carried: tuple[SpilledVariable, ...]
@@ -52,10 +53,10 @@ class Spill(msgspec.Struct, frozen=True):
 
 
 class CutFacts(msgspec.Struct, frozen=True):
-    """What is known of a program about to be cut; ``live`` and ``levels`` are by the canonical numbers of the cuts.
+    """Analysis results of a program about to be cut; ``live`` and ``levels`` are keyed by the cuts' canonical numbers.
 
-    ``memory`` is the workgroup memory that does not last from one segment to the next. ``reloads`` says that to load
-    an element of a buffer again costs no more than to keep its value.
+    ``memory`` is the workgroup memory that is lost between segments. ``reloads``: loading an element of a buffer again
+    costs no more than spilling its value.
     """
 
     memory: frozenset[str]
@@ -66,9 +67,10 @@ class CutFacts(msgspec.Struct, frozen=True):
 
 
 class Spills:
-    """What crosses the cuts of a program: ``at`` each of them, in how many ``columns``.
+    """The spills of a program: ``at`` each cut, in rows of ``columns`` words.
 
-    ``recomputed`` are the variables that are computed again rather than carried. The first columns are reserved.
+    ``recomputed`` are the variables that are rematerialised instead. The first columns are reserved for the status of
+    an invocation.
     """
 
     def __init__(self, program: Program, tree: CutTree, facts: CutFacts, reserved_columns: int) -> None:
@@ -111,7 +113,7 @@ class Spills:
         return Spill(tuple(carried), restored, blank, memory, *cells)
 
     def _assign_columns(self, saved: Sequence[Sequence[str]]) -> dict[str, tuple[int, ...]]:
-        """Columns for the variables of single invocations; those that never cross the same cut may share one."""
+        """Assign columns to varying variables; variables that never cross the same cut may share one."""
         at_cuts: dict[str, list[int]] = {}
         for index, (cut, names) in enumerate(zip(self.tree.cuts, saved, strict=True)):
             for name in names:
@@ -125,7 +127,7 @@ class Spills:
 def disjoint_places(
     at_cuts: Mapping[str, Sequence[int]], size_of: Callable[[str], int], reserved: int = 0
 ) -> dict[str, tuple[int, ...]]:
-    """Places for things that cross cuts, so that no two that cross the same one share any; some are ``reserved``."""
+    """Assign places to named values so that no two that cross the same cut overlap; the first are ``reserved``."""
     # The places in use at each cut, as bits.
     taken: defaultdict[int, int] = defaultdict(lambda: (1 << reserved) - 1)
     places: dict[str, tuple[int, ...]] = {}
@@ -146,7 +148,7 @@ def disjoint_places(
 
 
 def _declared_at(program: Program) -> dict[str, int]:
-    """The canonical number of the statement that declares each variable."""
+    """Return the canonical number of the statement that declares each variable."""
     found: dict[str, int] = {}
     for number, statement in enumerate(walk.statements(program.entry)):
         match statement:
@@ -156,7 +158,7 @@ def _declared_at(program: Program) -> dict[str, int]:
 
 
 def _skipped_by_traps(tree: CutTree) -> set[str]:
-    """The variables whose declaration an invocation that trapped passes over on its way to the resume."""
+    """Return the variables whose declarations a trapped invocation skips on its way to the resume."""
     found: set[str] = set()
     for trap in tree.traps:
         if trap.resume is not None:

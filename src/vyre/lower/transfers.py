@@ -1,8 +1,8 @@
-"""How does a transfer stay pending over a cut? As plain copies: one where it is issued, one where it is waited for.
+"""Asynchronous transfers as plain copies, so that they can be pending across a cut.
 
-What it captures is kept in a row of each invocation. Where nobody ever writes the source, its bytes need no keeping:
-then the wait copies from the source itself. Offsets, sizes and, where several issues share a tag, which of them it
-was, become variables, which cross cuts like all others.
+The issue copies the source into a captured row of the invocation; the wait copies the row to the destination. If the
+source is never written, nothing is captured and the wait copies from the source itself. Offsets, sizes and, where
+several issues share a tag, the number of the issue are variables, which cross cuts like all others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Issue = n.AsyncLoad | n.AsyncStore
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """A generated buffer with a row of bytes for each invocation: what a transfer to ``destination`` captured.
+    """A generated buffer with a row of bytes per invocation, captured by a transfer to ``destination``.
 
-    A row is as long as the transfer, if that is known, and never longer than the destination.
+    A row is as long as the transfer if ``size`` is a compile-time constant, and never longer than the destination.
     """
 
     buffer: str
@@ -41,7 +41,7 @@ class Capture(msgspec.Struct, frozen=True):
         return n.BinOp("sat_mul", n.BufLen(self.destination.name), lit(self.destination.dtype.bytes))
 
     def row_words(self) -> n.Expr:
-        """Rows are whole words, so that no two invocations write to one."""
+        """Return the length of a row in whole words, so that no two invocations write to one word."""
         if self.size is not None:
             return lit(-(-self.size // 4))
         return n.BinOp("shr", n.BinOp("sat_add", self.row_bytes(), lit(3)), lit(2))
@@ -54,14 +54,14 @@ class Capture(msgspec.Struct, frozen=True):
 
 
 def pending_tags(live: Mapping[int, Iterable[str]]) -> set[str]:
-    """The tags of the transfers that may be pending at a cut, from the facts that are live there."""
+    """Return the tags of transfers that may be pending at a cut, from the liveness facts there."""
     return {fact[1:] for facts in live.values() for fact in facts if fact.startswith(TRANSFER)}
 
 
 def carry_transfers(
     program: Program, tags: set[str], names: FreshNames, row: str
 ) -> tuple[Program, tuple[Capture, ...]]:
-    """The program with the transfers of these tags as copies, and what they capture; ``row`` is the invocation's."""
+    """Return the program with the transfers of ``tags`` as copies, and the captures; ``row`` names the row variable."""
     return _TransferCarrier(program, tags, names, row).run()
 
 
@@ -71,21 +71,21 @@ class _TransferCarrier:
         self.tags = tags
         self.names = names
         self.row = row
-        # A handler on the host may change any buffer at a resume.
+        # A trap handler may change any buffer at a resume.
         self.changing = written_buffers(program)
         if program.stats().has(n.Resume):
             self.changing = frozenset(program.buffers_by_name)
         self.captures: list[Capture] = []
         self.offsets: dict[str, str] = {}
         self.sizes: dict[str, str] = {}
-        self.choices: dict[str, str] = {}
+        self.selected: dict[str, str] = {}
         # For each tag, the copies that a wait may have to make.
         self.completions: dict[str, list[n.CopyBytes]] = {}
         self.seen: dict[str, int] = {}
 
     def run(self) -> tuple[Program, tuple[Capture, ...]]:
         issues = [s for s in walk.statements(self.program.entry) if isinstance(s, Issue) and s.tag in self.tags]
-        tables = ((self.offsets, "offset"), (self.sizes, "size"), (self.choices, "transfer"))
+        tables = ((self.offsets, "offset"), (self.sizes, "size"), (self.selected, "transfer"))
         declarations: list[n.Stmt] = []
         for tag, count in Counter(issue.tag for issue in issues).items():
             for table, hint in tables if count > 1 else tables[:2]:
@@ -97,7 +97,7 @@ class _TransferCarrier:
         return self.program.with_entry((*declarations, *entry)), tuple(self.captures)
 
     def _completion(self, issue: Issue) -> n.CopyBytes:
-        """The copy at the wait; makes the capture that it needs."""
+        """Return the copy at the wait; add the capture that it needs."""
         offset, size = n.Var(self.offsets[issue.tag]), n.Var(self.sizes[issue.tag])
         loading = isinstance(issue, n.AsyncLoad)
         place = lit(0) if loading else offset
@@ -122,8 +122,8 @@ class _TransferCarrier:
                 completions = self.completions.get(tag, [])
                 if len(completions) == 1:
                     return completions
-                chosen = n.Var(self.choices[tag])
-                return [n.If(chosen.eq(number), (copy,)) for number, copy in enumerate(completions)]
+                selected = n.Var(self.selected[tag])
+                return [n.If(selected.eq(number), (copy,)) for number, copy in enumerate(completions)]
         return (statement,)
 
     def _issue(self, issue: Issue) -> Iterable[n.Stmt]:
@@ -133,7 +133,7 @@ class _TransferCarrier:
         yield n.Assign(self.offsets[tag], issue.offset)
         yield n.Assign(self.sizes[tag], issue.size)
         if len(self.completions[tag]) > 1:
-            yield n.Assign(self.choices[tag], lit(number))
+            yield n.Assign(self.selected[tag], lit(number))
         if completion.source != issue.source:
             start = n.Var(self.offsets[tag]) if isinstance(issue, n.AsyncLoad) else lit(0)
             yield n.CopyBytes(issue.source, completion.source, start, completion.source_offset, completion.size)

@@ -1,4 +1,7 @@
-"""How is a value of any type kept in 32-bit words? GridState between segments is words, so that it needs few buffers."""
+"""Packing of values into 32-bit words.
+
+The state between segments is stored as words, so that values of all types share few buffers.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ _HALF = lit(32, DType.U64)
 
 
 def word_count(dtype: DType) -> int:
-    """How many words a value takes."""
+    """Return the number of words of a value."""
     return 2 if dtype.bits == 64 else 1
 
 
 def pack_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
-    """The words of a value, low ones first; the value is evaluated once for each."""
+    """Return the words of a value, low word first; the value is evaluated once per word."""
     bits = value if dtype.unsigned is dtype else n.Bitcast(dtype.unsigned, value)
     match dtype.bits:
         case 64:
@@ -28,7 +31,7 @@ def pack_words(value: n.Expr, dtype: DType) -> list[n.Expr]:
 
 
 def unpack_words(words: Sequence[n.Expr], dtype: DType) -> n.Expr:
-    """The value that has these words."""
+    """Return the value that was packed into ``words``."""
     unsigned = dtype.unsigned
     match dtype.bits:
         case 64:

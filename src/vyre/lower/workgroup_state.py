@@ -1,8 +1,8 @@
-"""Where does a workgroup keep its state from one segment to the next? In slots: workgroup memory, by invocation.
+"""State of a workgroup between segments: slots in workgroup memory.
 
-A slot has an element of its type for each invocation, which nobody else touches. Whoever runs invocations in lockstep
-may keep one element for all of them where the slot is ``uniform``: what they store there is always the same.
-An invocation that returned says so in a slot of its own, and later segments pass it over.
+A slot has one element per invocation, which only that invocation accesses. In a uniform slot all invocations store the
+same value, so an emitter that runs them in lockstep needs one element for all of them. A slot marks the invocations
+that returned; later segments skip them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vyre.semantics.types import DType
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A generated buffer of workgroup memory with one element for each invocation."""
+    """A generated buffer of workgroup memory with one element per invocation."""
 
     buffer: str
     dtype: DType
@@ -31,10 +31,10 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class WorkgroupState:
-    """The slots of a cut program, and the statements that fill them and read them.
+    """The slots of a cut program, and the statements that store and load them.
 
-    It is the ``CutState`` of ``vyre.lower.cut``. ``control`` names the word that gets the number of the cut that a
-    segment came to; in a ``straight`` program nobody has to say that.
+    Implements ``CutState`` of ``vyre.lower.cut``. ``control`` names the control word, in which a segment leaves the
+    number of the cut that it reached; a ``straight`` program needs none.
     """
 
     def __init__(self, program: Program, tree: CutTree, facts: CutFacts, names: FreshNames, straight: bool) -> None:
@@ -51,7 +51,7 @@ class WorkgroupState:
         self.generated = GeneratedNames({self._lane.name: lane_number(program.workgroup_size)}, buffers)
 
     def _place(self, names: FreshNames) -> tuple[Slot, ...]:
-        """Values of one type may share a slot if they never cross the same cut."""
+        """Assign slots; values of one type share a slot if they never cross the same cut."""
         kinds: dict[tuple[DType, bool], dict[str, list[int]]] = {}
         for index, spill in enumerate(self.spills.at):
             for one in spill.carried:
@@ -67,12 +67,12 @@ class WorkgroupState:
         return tuple(slots)
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
-        """The value that a variable had at a cut."""
+        """Return the value that a variable had at a cut."""
         one = next(one for one in self.spills.at[cut.order - 1].carried if one.name == name)
         return n.Load(self._slot_of[name, not one.in_row].buffer, self._lane)
 
     def exit_code(self, point: ExitPoint) -> n.Body:
-        """What an invocation does instead of a statement at which it leaves the segment; nothing follows it."""
+        """Return the statements that replace an exit point: save the state, and leave the segment."""
         if not isinstance(point, Cut):
             assert self._returned is not None
             return n.Store(self._returned.buffer, self._lane, lit(True)), n.Return()
@@ -83,7 +83,7 @@ class WorkgroupState:
         return saving if self.straight else (*saving, n.Store(self.control, lit(0), lit(point.order)), n.Return())
 
     def prologue(self, cut: Cut | None) -> list[n.Stmt]:
-        """What a segment starts with: who has left, leaves again."""
+        """Return the first statements of a segment: invocations that have returned return again."""
         if self._returned is None:
             return []
         if cut is None:
@@ -92,7 +92,7 @@ class WorkgroupState:
 
 
 def lane_number(workgroup_size: tuple[int, int, int]) -> n.Expr:
-    """The number of an invocation in its workgroup, along x first."""
+    """Return the number of an invocation in its workgroup, counted along x first."""
     width, height, depth = workgroup_size
     lane: n.Expr = n.LocalId(0)
     if height > 1 or depth > 1:

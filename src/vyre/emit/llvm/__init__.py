@@ -1,4 +1,4 @@
-"""How is a program written in LLVM IR?"""
+"""LLVM IR emitter."""
 
 from vyre.emit.llvm.kernel import HEAD_WORDS, KERNEL, OUT_OF_MEMORY, Kernel, can_be_flat, emit_kernel
 

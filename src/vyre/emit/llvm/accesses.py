@@ -1,8 +1,8 @@
-"""How do the lanes of a vector read and write a buffer, by the shape of the index and by what is proved of it?
+"""Loads and stores of a vector, selected by the shape of the index and by bounds proofs.
 
-An access whose index lies in bounds in every active lane is in ``proved`` (by identity), and needs no check.
-Otherwise the lanes that are outside are masked off. Of consecutive indices one test tells that all of them are inside,
-and then there is no mask: some processors take twice as long with one. It also tells that they do not wrap around.
+An access whose index is in bounds in every active lane is in ``proved`` (by identity) and needs no check. Otherwise the
+lanes that are out of bounds are masked off. For consecutive indices, one scalar comparison shows that all lanes are in
+bounds and do not wrap around; the access then has no mask, which is twice as fast on some processors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vyre.semantics.types import DType
 
 
 class Accesses(Masks):
-    """Writes loads and stores. ``mask`` says which lanes are active, ``has_active_lane`` that some are for certain."""
+    """Writer of loads and stores. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty."""
 
     def __init__(self, width: int, layout: Layout) -> None:
         super().__init__(width)
@@ -49,13 +49,13 @@ class Accesses(Masks):
         return first
 
     def _is_proved(self, access: n.Node, *, happens_anyway: bool = False) -> bool:
-        """Whether an access needs no check; one that happens even if nobody is active does, unless has_active is."""
+        """Whether an access needs no check. A proof covers active lanes only, not an access without any."""
         proved = id(access) in self.proved and (self.has_active_lane or not happens_anyway)
         self.notes["checks removed" if proved else "checks kept"] += 1
         return proved
 
     def _allowed(self, place: m.Place, index: str, proved: bool) -> str:
-        """The active lanes whose index lies in bounds."""
+        """Return the mask of active lanes whose index is in bounds."""
         return self.mask if proved else self._and(self.mask, m.in_bounds(self.code, place, index, self.width))
 
     def _load(self, load: n.Load, index: Value) -> Value:
@@ -63,7 +63,7 @@ class Accesses(Masks):
         proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
         if index.shape is Shape.UNIFORM:
             self.notes["uniform loads"] += 1
-            # Scalar code follows memory from element to element, so the next load should not wait for a check.
+            # In scalar code loads form dependency chains, so the next load should not wait for a check.
             text = m.load_uniform(code, place, index.text, checked=not proved, predicted=not width)
             return Value(place.dtype, Shape.UNIFORM, text)
         if index.shape.stride == 1:
@@ -87,7 +87,7 @@ class Accesses(Masks):
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
-        # Inactive lanes read too if that is the simpler mask: what they get is never used.
+        # Inactive lanes may load too: their values are never used.
         straight = m.load_consecutive(code, place, index.text, self.mask if proved else ALL, width, prefetch=prefetch)
         code.go(end)
         code.begin(far)
@@ -101,7 +101,7 @@ class Accesses(Masks):
         return code.put(f"phi {kind} [ {straight}, %{near} ], [ {around}, %{far} ]")
 
     def _branch_if_near(self, place: m.Place, index: Value, proved: bool, near: str, far: str) -> None:
-        """Whether the indices do not wrap around, and all of them lie in bounds if that is not proved."""
+        """Branch to ``near`` if the indices do not wrap around and, unless that is proved, all are in bounds."""
         code, last = self.code, self.width - 1
         if proved:
             limit = str((1 << 32) - last)
@@ -146,14 +146,14 @@ class Accesses(Masks):
         code = self.code
         raw = self.scalar.to_memory(place.dtype, value.text)
         end = self._skip_if_none_active()
-        # Of scalar code, each invocation has an index of its own, unless it is a literal.
+        # In scalar code each invocation has its own index, unless it is a literal.
         is_private = not self.width and index.text.startswith("%")
         m.store_uniform(code, place, index.text, raw, checked=not proved, is_private=is_private)
         if end:
             code.fall_through(end)
 
     def _skip_if_none_active(self) -> str:
-        """Jumps over what follows where nobody is active; the label behind it, none if has_active is for certain."""
+        """Branch over the following code if no lane is active; return its end label, "" if no branch is needed."""
         if self.has_active_lane:
             return ""
         there, end = self.code.label("somebody"), self.code.label("end")

@@ -1,6 +1,6 @@
-"""How may lanes leave a statement other than at its end, one here and one there?
+"""Divergent exits: the jumps by which some lanes leave a statement before others.
 
-Where all lanes leave together, that is a jump, and nothing has to be said of those who go on: there are none.
+Where all active lanes leave uniform, the exit is a plain jump, and no mask changes.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ DivergentExits = dict[int, frozenset[type[n.Stmt]]]
 
 
 def divergent_exits(body: n.Body, shapes: Shapes) -> DivergentExits:
-    """For each statement (by identity), the jumps in it that some lanes may make without the others."""
+    """Return, for each statement by identity, the jumps in it that some lanes may take without the others."""
     found: DivergentExits = {}
-    _leave(body, shapes, found, together=True)
+    _collect(body, shapes, found, uniform=True)
     return found
 
 
-def _leave(body: n.Body, shapes: Shapes, found: DivergentExits, *, together: bool) -> frozenset[type[n.Stmt]]:
-    every: set[type[n.Stmt]] = set()
+def _collect(body: n.Body, shapes: Shapes, found: DivergentExits, *, uniform: bool) -> frozenset[type[n.Stmt]]:
+    all_exits: set[type[n.Stmt]] = set()
     for statement in body:
-        ways: set[type[n.Stmt]] = set()
-        inside = together
+        exits: set[type[n.Stmt]] = set()
+        inside = uniform
         match statement:
             case n.If(condition):
-                inside = together and shapes.of(condition) is Shape.UNIFORM
+                inside = uniform and shapes.of(condition) is Shape.UNIFORM
             case n.Loop() | n.While():
-                inside = together and id(statement) not in shapes.divergent
+                inside = uniform and id(statement) not in shapes.divergent
             case n.Break() | n.Continue():
-                ways.add(type(statement))
-            case n.Return() if not together:
-                ways.add(n.Return)
+                exits.add(type(statement))
+            case n.Return() if not uniform:
+                exits.add(n.Return)
         for inner in walk.bodies(statement):
-            ways |= _leave(inner, shapes, found, together=inside)
+            exits |= _collect(inner, shapes, found, uniform=inside)
         if isinstance(statement, (n.Loop, n.While)):
-            ways -= {n.Break, n.Continue}
-        # What stands in several places may be left as it is in any of them.
-        found[id(statement)] = found.get(id(statement), frozenset()) | ways
-        every |= ways
-    return frozenset(every)
+            exits -= {n.Break, n.Continue}
+        # A statement that occurs in several places has the exits of all of them.
+        found[id(statement)] = found.get(id(statement), frozenset()) | exits
+        all_exits |= exits
+    return frozenset(all_exits)

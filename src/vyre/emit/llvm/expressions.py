@@ -1,7 +1,7 @@
-"""How is an expression written for vectors of lanes? What all lanes know from one of them once, as a scalar; all other
-in every lane. Which is which, ``vyre.analyze.shapes`` says.
+"""Expressions in LLVM IR: uniform and strided values as scalars of lane 0, varying values as vectors.
 
-The value of a lane that is not active means nothing, but computing it is always safe.
+``vyre.analyze.shapes`` classifies the values. The value of an inactive lane is unspecified, but computing it is always
+safe.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from vyre.semantics.types import DType
 __all__ = ["ALL", "NONE", "Expressions"]
 
 _WORDS: Final = (DType.U32, DType.I32)
-# Stands for an operand that is at hand as a value.
+# A placeholder for an operand that is already a value.
 _GIVEN: Final = n.Var("")
 
 
 class Expressions(Accesses):
-    """Writes expressions; ``id_values`` are the ids as the vector at hand has them.
+    """Writer of expressions; ``id_values`` are the ids of the current vector.
 
-    ``slots`` are buffers of which every vector has a part to itself, and reads it like a variable; ``next_slots`` are
-    where it puts the next value. In a search, comparisons make words. ``remainders`` are the dividends and the one
-    divisor of what is the remainder of a division by one scalar.
+    ``slots`` are the cells from which a vector loads the state of the previous segment, ``next_slots`` those in which
+    it stores the state for the next. In a search loop, comparisons produce words. ``remainders`` maps the text of a
+    remainder by a uniform divisor to its dividend and divisor.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
@@ -69,7 +69,7 @@ class Expressions(Accesses):
         return offset
 
     def uniform(self, root: n.Expr) -> str:
-        """The scalar that an expression without variables gives, before any run."""
+        """Return the scalar value of an expression without variables, outside of runs."""
         value = self._evaluate(root)
         assert value.shape is Shape.UNIFORM
         return value.text
@@ -105,7 +105,7 @@ class Expressions(Accesses):
                 return self._with_shape(self._subgroup(node, given), self.layout.shape_of(node))
 
     def _with_shape(self, value: Value, shape: Shape) -> Value:
-        """A value by its shape: where that tells about the other lanes, lane 0's is enough."""
+        """Give a value its shape; if the shape determines the other lanes, only lane 0 is kept."""
         if shape is Shape.VARYING:
             return value
         text = value.text
@@ -117,7 +117,7 @@ class Expressions(Accesses):
         return self._operator(n.BinOp(op, _GIVEN, _GIVEN), [a, b])
 
     def _operator(self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]) -> Value:
-        """Lane 0 of a result is made from lane 0 of the operands, so that is enough where its shape tells the rest."""
+        """Apply an operator; if the shape determines the other lanes, to lane 0 of the operands only."""
         shape = self.layout.shape_of(node, [value.shape for value in given])
         dtype = given[0].dtype
         if self.is_searching and shape is Shape.VARYING and isinstance(node, n.BinOp):
@@ -202,58 +202,59 @@ class Expressions(Accesses):
                 raise TypeError(f"{type(node).__name__} is not an expression of a kernel")
 
     def _reduce(self, op: str, value: Value) -> str:
-        """The values of the active lanes as one: lane i takes lane i + ceil(n/2), and so on, as
-        ``vyre.semantics.reductions`` says.
+        """Reduce the active lanes as ``vyre.semantics.reductions`` defines: lane i takes lane i + ceil(n/2), and so on.
 
-        Of the last four integers of a sum, neighbours are added first. LLVM would know four halved twice for the sum of
-        a vector. Small numbers it then adds as bytes, also where it finds out that they are small too late to have
-        vectors of so few bytes, and breaks off.
+        Of the last four integers of a sum, neighbours are added first. LLVM would recognise two halvings of four as a
+        vector reduction and add small numbers as bytes; if it finds only late that they are small, it has no vector
+        type of so few bytes and aborts.
         """
         code, dtype = self.code, value.dtype
         element = ELEMENT[dtype]
         identity = to_bits(reduction_identity(op, dtype), dtype)
         text = self.vector.select(self.mask, element, self._vector(value), self.vector.literal(identity, dtype))
         is_sum = op == "add" and dtype.is_integer
-        # How many values there are, how far each is from the one before, and how many lanes hold them.
-        lanes, apart, held = self.step, 1, self.width
+        # The number of values, their distance in lanes, and the width of the vector that contains them.
+        lanes, apart, vector_width = self.step, 1, self.width
         while lanes > 1:
             half = (lanes + 1) // 2
-            # A lane without another is combined with the identity, which is the first element of the other vector.
+            # A lane without a partner is combined with the identity, which is the first element of the second vector.
             if is_sum and lanes == 4:
-                low, high, apart = [0, 1, 2, 3], [1, held, 3, held], 2
+                low, high, apart = [0, 1, 2, 3], [1, vector_width, 3, vector_width], 2
             else:
-                kept, numbers = max(2, half), [*range(0, lanes * apart, apart), held]
+                kept, numbers = max(2, half), [*range(0, lanes * apart, apart), vector_width]
                 low, high, apart = numbers[:kept], numbers[half : half + kept], 1
-            kind, nothing = shaped(element, held), Lanes(code, held).literal(identity, dtype)
-            lanes, held = half, len(low)
+            kind, nothing = shaped(element, vector_width), Lanes(code, vector_width).literal(identity, dtype)
+            lanes, vector_width = half, len(low)
             parts = []
             for numbers in (low, high):
                 places = ", ".join(f"i32 {number}" for number in numbers)
-                parts.append(code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{held} x i32> <{places}>"))
-            text = Lanes(code, held).binary(op, dtype, *parts)
-        return code.put(f"extractelement {shaped(element, held)} {text}, i32 0")
+                parts.append(
+                    code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{vector_width} x i32> <{places}>")
+                )
+            text = Lanes(code, vector_width).binary(op, dtype, *parts)
+        return code.put(f"extractelement {shaped(element, vector_width)} {text}, i32 0")
 
     def _shuffle(self, node: n.SubgroupShuffle, value: Value, lane: Value) -> Value:
-        """The value of another lane: zero where there is no such lane, or where it is not active.
+        """Return the value of another lane; zero if that lane does not exist or is inactive.
 
-        Lanes that are compile-time constants are one permutation. Otherwise the values are stored, and loaded again:
-        one of them for all lanes, consecutive ones with zeros on both sides, or each by itself.
+        If the lane numbers are compile-time constants, this is one permutation. Otherwise the values are stored and
+        loaded again: with one load for a uniform lane, one load between zeros for consecutive lanes, or a gather.
         """
         element = ELEMENT[value.dtype]
         text = self.vector.select(self.mask, element, self._vector(value), NONE)
         known = self._constant_lanes(node.lane)
         if known is not None:
             return Value(value.dtype, Shape.VARYING, self._permuted(value.dtype, text, known))
-        held = DType.F32 if element == "float" else value.dtype
-        raw = self.vector.to_memory(held, text)
+        stored_type = DType.F32 if element == "float" else value.dtype
+        raw = self.vector.to_memory(stored_type, text)
         if lane.shape.stride == 1:
-            taken = self._stored_among_zeros(held, raw, lane.text)
+            taken = self._stored_among_zeros(stored_type, raw, lane.text)
         else:
-            taken = self._stored_and_taken(held, raw, lane)
-        return Value(value.dtype, Shape.VARYING, self.vector.from_memory(held, taken))
+            taken = self._stored_and_taken(stored_type, raw, lane)
+        return Value(value.dtype, Shape.VARYING, self.vector.from_memory(stored_type, taken))
 
     def _constant_lanes(self, root: n.Expr) -> list[int] | None:
-        """What an expression of type u32 gives in each lane, where that is a compile-time constant."""
+        """Return the value of a u32 expression in each lane if these are compile-time constants."""
         lanes = range(self.width)
 
         def constants(node: n.Expr, given: list[list[int] | None]) -> list[int] | None:
@@ -277,7 +278,7 @@ class Expressions(Accesses):
         return walk.fold(root, constants)
 
     def _permuted(self, dtype: DType, text: str, lanes: list[int]) -> str:
-        """The values of those lanes; the first of another vector stands for lanes that do not exist."""
+        """Permute lanes; the zeros of a second vector stand for lanes that do not exist."""
         element = ELEMENT[dtype]
         if dtype is DType.BOOL:
             text, element = self.vector.convert("zext", "i1", text, "i8"), "i8"
@@ -287,14 +288,14 @@ class Expressions(Accesses):
         return self.vector.op("icmp ne", "i8", moved, NONE) if dtype is DType.BOOL else moved
 
     def _stored_among_zeros(self, dtype: DType, raw: str, first: str) -> str:
-        """Consecutive lanes from ``first`` on: one load, which begins at most a vector before or behind the values."""
+        """Load consecutive lanes from ``first`` on; the load begins at most a vector before or after the values."""
         code, width = self.code, self.width
         kind, size = shaped(STORED[dtype], width), dtype.bytes
         board = code.allocate(f"[{3 * width} x {STORED[dtype]}]")
         for number, part in enumerate((NONE, raw, NONE)):
             place = code.put(f"getelementptr i8, ptr {board}, i64 {number * width * size}")
             code.do(f"store {kind} {part}, ptr {place}, align {size}")
-        # A lane number with the top bit is a lane before the first.
+        # A lane number with the top bit is negative: before the first lane.
         for name, limit in (("smax", -width), ("smin", width)):
             first = code.intrinsic(name, "i32", [("i32", first), ("i32", str(limit))], ["i32"])
         offset = code.put(f"sext i32 {code.put(f'add i32 {first}, {width}')} to i64")
@@ -302,7 +303,7 @@ class Expressions(Accesses):
         return code.put(f"load {kind}, ptr {start}, align {size}")
 
     def _stored_and_taken(self, dtype: DType, raw: str, lane: Value) -> str:
-        """The elements that the lanes ask for, or the one that all of them do."""
+        """Load the elements of the wanted lanes, or the one element if the wanted lane is uniform."""
         code, width, kind = self.code, self.width, shaped(STORED[dtype], self.width)
         board = code.allocate(kind)
         code.do(f"store {kind} {raw}, ptr {board}, align 64")
@@ -319,10 +320,10 @@ class Expressions(Accesses):
 
 
 def _is_constant(shape: Shape, dtype: DType, texts: list[str]) -> bool:
-    """Whether operands are numbers that say what a u32 is in all lanes: a shuffle looks for lanes that it knows."""
+    """Whether operands are u32 constants in all lanes; folding them lets shuffles find constant lanes."""
     return dtype is DType.U32 and shape is not Shape.VARYING and all(text.isdecimal() for text in texts)
 
 
 def _is_variable(value: Value) -> bool:
-    """Whether a value is one scalar that is not known yet."""
+    """Whether a value is a uniform scalar other than a constant."""
     return value.shape is Shape.UNIFORM and value.text.startswith("%")

@@ -1,4 +1,7 @@
-"""Does a program begin by sending away the invocations beyond some number? Then whole vectors below it need no mask."""
+"""Guards: branches at the start of a program that exclude the invocations from some number on.
+
+Vectors whose invocations all lie below the limit need no mask.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +26,26 @@ class Guard(msgspec.Struct, frozen=True):
 
 
 def guard_of(program: Program) -> Guard | None:
-    """The guard that a program whose variables have unique names begins with; its limit needs no variable."""
-    known: dict[str, n.Expr] = {}
+    """Return the guard at the start of a program with unique names, if there is one; its limit uses no variable."""
+    definitions: dict[str, n.Expr] = {}
     for statement in program.entry:
         match statement:
             case n.Let(name, value):
-                known[name] = value
+                definitions[name] = value
             case n.If(condition):
                 for changed in walk.statements(program.entry):
                     if isinstance(changed, n.Assign):
-                        known.pop(changed.name, None)
-                return _match_guard(statement, _resolve(condition, known), known, program)
+                        definitions.pop(changed.name, None)
+                return _match_guard(statement, _resolve(condition, definitions), definitions, program)
             case _:
                 return None
     return None
 
 
-def _match_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], program: Program) -> Guard | None:
+def _match_guard(statement: n.If, condition: n.Expr, definitions: dict[str, n.Expr], program: Program) -> Guard | None:
     if not isinstance(condition, n.BinOp):
         return None
-    op, left, right = condition.op, _resolve(condition.left, known), _resolve(condition.right, known)
+    op, left, right = condition.op, _resolve(condition.left, definitions), _resolve(condition.right, definitions)
     if op in _SWAPPED:
         op, left, right = _SWAPPED[op], right, left
     fixed = frozenset(decl.name for decl in program.buffers) - written_buffers(program)
@@ -51,10 +54,10 @@ def _match_guard(statement: n.If, condition: n.Expr, known: dict[str, n.Expr], p
     return None
 
 
-def _resolve(expression: n.Expr, known: dict[str, n.Expr]) -> n.Expr:
-    """What a variable stands for, however many times it was named again."""
-    while isinstance(expression, n.Var) and expression.name in known:
-        expression = known[expression.name]
+def _resolve(expression: n.Expr, definitions: dict[str, n.Expr]) -> n.Expr:
+    """Return the definition of a variable, through any number of copies."""
+    while isinstance(expression, n.Var) and expression.name in definitions:
+        expression = definitions[expression.name]
     return expression
 
 

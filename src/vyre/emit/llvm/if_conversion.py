@@ -1,7 +1,7 @@
-"""Which branches are choices? Those whose sides cost less than finding out whether anybody takes them.
+"""If-conversion: branches whose sides are cheaper than a branch on the mask become selects.
 
-Both sides are computed, and each variable that one of them assigns takes the value of the side that is meant: one
-choice between two values that do not wait for one another, in place of a masked assignment after another.
+Both sides are computed, and each variable that a side assigns gets a select between the two values. The two values are
+independent of each other, while masked assignments would form a chain.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _CHEAP_OPERATORS: Final = {
 
 
 def if_convert(program: Program) -> Program:
-    """The program, whose names are unique, with its cheap branches as choices."""
+    """Return the program with its cheap branches converted to selects; its variables have unique names."""
     if not program.stats().has(n.If):
         return program
     names = fresh_names(program)
 
-    def choose(statement: n.Stmt) -> Iterable[n.Stmt]:
+    def convert(statement: n.Stmt) -> Iterable[n.Stmt]:
         if isinstance(statement, n.If) and is_cheap(statement.then) and is_cheap(statement.otherwise):
             return _select_assignments(statement, names)
         return (statement,)
 
-    return program.with_entry(walk.rewrite(program.entry, on_statement=choose))
+    return program.with_entry(walk.rewrite(program.entry, on_statement=convert))
 
 
 def _select_assignments(statement: n.If, names: FreshNames) -> list[n.Stmt]:
@@ -46,15 +46,15 @@ def _select_assignments(statement: n.If, names: FreshNames) -> list[n.Stmt]:
 
 
 def _speculate(body: n.Body, names: FreshNames, done: list[n.Stmt]) -> dict[str, str]:
-    """Adds what a side computes; gives, for each variable that it assigns, the name of the value it ends with."""
+    """Append the computations of a side to ``done``; return the final value's name per assigned variable."""
     current: dict[str, str] = {}
 
-    def as_it_is(node: n.Expr) -> n.Expr:
+    def current_value(node: n.Expr) -> n.Expr:
         return n.Var(current[node.name]) if isinstance(node, n.Var) and node.name in current else node
 
     for statement in body:
         assert isinstance(statement, (n.Let, n.Assign))
-        value = walk.rewrite_expression(statement.value, as_it_is)
+        value = walk.rewrite_expression(statement.value, current_value)
         if isinstance(statement, n.Let):
             done.append(n.Let(statement.name, value))
         else:
@@ -65,7 +65,7 @@ def _speculate(body: n.Body, names: FreshNames, done: list[n.Stmt]) -> dict[str,
 
 
 def is_cheap(body: n.Body) -> bool:
-    """Whether a list costs less than finding out whether anybody needs it: a few plain operations on variables."""
+    """Whether a list is cheaper than a branch on the mask: a few plain operations on variables."""
     nodes = 0
     for statement in body:
         if not isinstance(statement, (n.Let, n.Assign)):

@@ -1,8 +1,9 @@
-"""How many vectors go abreast? Two, where what is done once for a vector is more than what is done in its lanes.
+"""Interleaving: selection of the kernels that process two vectors at a time.
 
-So it is where lanes leave a short loop on their own that does nothing but compute: every pass waits for the one before
-it, and asks who is still there. A longer loop keeps a processor busy by itself, and carries along more of those who are
-done. And so it is where finding the places in memory, which follow one another, is most of the work.
+Two vectors pay off where the work per vector exceeds the work per lane. One case is a short divergent loop that only
+computes: every iteration depends on the mask of the iteration before, and a second vector fills the latency. A longer
+loop keeps a processor busy by itself, and would carry along more inactive lanes. The other case is code in which most
+of the work is the uniform or strided addressing of consecutive elements.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.semantics.operators import MATH_FUNCTIONS
 
-# Processors with vectors of so many lanes have registers for sets of lanes; others make vectors of them, and two of
-# those are no longer one set.
+# Processors with vectors of this many lanes have mask registers. Others represent masks as vectors, where the mask of
+# two vectors is no longer one register.
 _MASK_REGISTER_LANES: Final = 16
 _MAX_LOOP_NODES: Final = 48
 _MIN_SHARED_NODES: Final = 24
 
 
 def interleave_factor(program: Program, layout: Layout) -> int:
-    """How many vectors of the layout a run of the program, whose variables have unique names, is for."""
+    """Return the number of vectors that a run processes: 1 or 2. The program's variables have unique names."""
     if layout.step != _MASK_REGISTER_LANES or any(dtype.bits > 32 for dtype in variable_types(program)):
         return 1
     shapes = Shapes(program, layout)
@@ -43,7 +44,7 @@ def _is_short(loop: n.Loop | n.While) -> bool:
 
 
 def _is_long(node: n.Expr) -> bool:
-    """Whether an operation on a vector is many instructions."""
+    """Whether an operation on a vector takes many instructions."""
     match node:
         case n.Lit(dtype=dtype) | n.Cast(dtype) | n.Bitcast(dtype):
             return dtype.bits > 32
@@ -53,18 +54,18 @@ def _is_long(node: n.Expr) -> bool:
 
 
 def _is_mostly_shared(program: Program, shapes: Shapes) -> bool:
-    """Whether at most a third of the operations are done in every lane, and lanes go to memory side by side."""
-    common, apart, is_plain = 0, 0, True
+    """Whether at most a third of the operations are varying, and memory accesses are uniform or consecutive."""
+    shared, varying, is_plain = 0, 0, True
 
     def count(node: n.Expr, given: list[Shape]) -> Shape:
-        nonlocal common, apart, is_plain
+        nonlocal shared, varying, is_plain
         shape = shapes.of_node(node, given)
         if isinstance(node, n.Load):
             is_plain = is_plain and given[0].stride in (0, 1)
         elif not isinstance(node, PLAIN) or _is_long(node):
             is_plain = False
         if not isinstance(node, n.Var | n.Lit):
-            common, apart = (common, apart + 1) if shape is Shape.VARYING else (common + 1, apart)
+            shared, varying = (shared, varying + 1) if shape is Shape.VARYING else (shared + 1, varying)
         return shape
 
     for statement in walk.statements(program.entry):
@@ -72,4 +73,4 @@ def _is_mostly_shared(program: Program, shapes: Shapes) -> bool:
         is_plain = is_plain and not isinstance(statement, n.CopyBytes)
         if isinstance(statement, n.Store):
             is_plain = is_plain and found[0].stride in (0, 1)
-    return is_plain and common >= max(_MIN_SHARED_NODES, 2 * apart)
+    return is_plain and shared >= max(_MIN_SHARED_NODES, 2 * varying)

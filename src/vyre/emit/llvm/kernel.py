@@ -1,9 +1,9 @@
-"""How does a program become a function of LLVM IR? A body for vectors of lanes, and a shell around it.
+"""LLVM IR kernels from programs: a body for one vector of lanes, and the shell around it.
 
-The body (``statements``) is the program, for the invocations of one vector, or for one invocation. The shell is how a
-processor runs it: arguments from a block, memory of its own, and a range of the grid, of invocations where nothing
-ties the invocations of a workgroup together ("flat"), else of workgroups. A workgroup with barriers walks the segments
-that ``vyre.lower`` cuts it into, and what one leaves for another lies in slots, in memory of the workgroup.
+The body (``statements``) is the program for the invocations of one vector, or for one invocation. The shell loads the
+arguments from a block, allocates scratch memory, and loops over a range of the grid: over invocations if nothing ties
+those of a workgroup together ("flat"), otherwise over workgroups. A workgroup with barriers runs the segments into
+which ``vyre.lower`` cuts it; the state between them is stored in slots in scratch memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KERNEL: Final = "kernel"
 # The words of an argument block before the buffers' pointers and lengths: the stop word's address and the grid.
 HEAD_WORDS: Final = 4
 OUT_OF_MEMORY: Final = 2
-# Of programs with more statements, what a mask costs is little beside the rest.
+# In longer programs, the cost of the mask is small compared with the rest.
 _MAX_PEELED_STATEMENTS: Final = 64
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
 _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
@@ -48,11 +48,10 @@ _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 class Kernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to call it: ``kernel(block, first, last)`` for invocations or workgroups.
 
-    Invocations are taken from where a vector starts. The block is 64-bit words: the address of the stop word, the grid,
-    and for each of ``buffers`` its address and length. ``captures`` are those of the buffers that the launch has to
-    provide. ``is_unbounded`` says that loops may let an invocation do
-    any amount of work, ``is_irregular`` that lanes leave loops at different times and access memory each at its own
-    place.
+    A range of invocations starts at a multiple of the vector width. The block consists of 64-bit words: the address of
+    the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are the buffers that the
+    launch provides. ``is_unbounded``: loops may let an invocation do any amount of work. ``is_irregular``: lanes leave
+    loops at different times, and access memory by gathers or scatters.
     """
 
     text: str
@@ -67,7 +66,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 def can_be_flat(program: Program) -> bool:
-    """Whether nothing ties the invocations of a workgroup together, so that vectors may reach over its end."""
+    """Whether the invocations of a workgroup are independent, so that vectors may cross its end."""
     stats = program.stats()
     return (
         program.workgroup_size[1:] == (1, 1)
@@ -78,21 +77,21 @@ def can_be_flat(program: Program) -> bool:
 
 
 def emit_kernel(program: Program, width: int, *, flat: bool, check_elimination: bool = True) -> Kernel:
-    """Writes a legal program without grid-wide points, for vectors of ``width`` lanes.
+    """Emit a legal program without grid-wide cuts, for vectors of ``width`` lanes.
 
-    Of a width of 1, everything is scalar: one invocation after another, without masks. ``flat`` is for launches of one
-    axis of programs that can be. Without ``check_elimination`` every access is checked, also where a proof says that it
-    is in bounds.
+    With a width of 1 the code is scalar: one invocation after another, without masks. ``flat`` is for launches of one
+    axis, of programs that ``can_be_flat``. Without ``check_elimination`` every access is checked, even if it is proved
+    to be in bounds.
     """
     if width == 1 and program.stats().has_subgroup_ops:
         raise UnsupportedFeature(
-            "operations of subgroups in scalar code", "vyre.emit.llvm", "choose vectors of more than one lane."
+            "subgroup operations in scalar code", "vyre.emit.llvm", "choose vectors of more than one lane."
         )
     return _Shell(prepare(program), width, flat, check_elimination).write()
 
 
 class _Shell:
-    """The code around a body. ``size`` is that of a workgroup, ``step`` how many of its invocations a vector has."""
+    """Writer of the code around a body. ``size`` is that of a workgroup, ``step`` the invocations of a vector."""
 
     def __init__(self, prepared: Prepared, width: int, flat: bool, check_elimination: bool) -> None:
         self.program = program = if_convert(prepared.program)
@@ -100,21 +99,21 @@ class _Shell:
         self.flat = flat
         self.cut = cut_workgroup(program)
         self.segments = [with_unique_names(segment.program) for segment in self.cut.segments]
-        # A subgroup is a vector: its lanes are then in lockstep by construction. (LLVM has no sound vectors of one.)
+        # A subgroup is one vector, so its lanes are in lockstep. (LLVM's vectors of one lane are unsound.)
         self.step = program.subgroup_size if program.stats().has_subgroup_ops else width
         self.size = math.prod(program.workgroup_size)
         if len(self.segments) == 1 and not program.stats().has_subgroup_ops and (flat or self.size % (2 * width) == 0):
             self.step *= interleave_factor(self.segments[0], Layout(program.workgroup_size, width, flat))
         self.width = 0 if width == 1 else max(2, self.step)
         self.chunks = -(-self.size // self.step)
-        alone = min(self.size, self.step) == 1
-        self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or alone)
+        has_one_lane = min(self.size, self.step) == 1
+        self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or has_one_lane)
         layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots)
         self.body = Statements(self.width, layout, check_elimination=check_elimination)
         self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
-        every = [node for segment in self.segments for node in walk.expressions(segment.entry)]
-        self.ids = dict.fromkeys((type(node), node.axis) for node in every if isinstance(node, _IDS))
+        expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
+        self.ids = dict.fromkeys((type(node), node.axis) for node in expressions if isinstance(node, _IDS))
         self.private = privatized_buffers(program, _unread_variables(program))
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
@@ -181,9 +180,10 @@ class _Shell:
         self.pointer_lines, code.lines = code.lines, []
 
     def _place_slots(self) -> None:
-        """Every vector of a workgroup has its part of a slot to itself, but of an agreed one there is one for all.
+        """Allocate the slots: a cell for each vector of a workgroup, or one cell for all in a uniform slot.
 
-        The vectors of a run find there what the run before left, and leave the next value beside it.
+        A uniform slot has a second cell for the next value, because all vectors of a run load the value of the run
+        before.
         """
         body, code = self.body, self.code
         for slot in self.cut.slots:
@@ -202,7 +202,7 @@ class _Shell:
             body.next_slots[self.cut.control] = Cell(DType.U32, Shape.UNIFORM, 0, pointer=code.allocate("i32"))
 
     def _prologue(self) -> None:
-        """The argument block, and the workgroup's memory; written last, when it is known how much that is."""
+        """Load the argument block and allocate scratch memory; written last, when the size of the memory is known."""
         code = self.code
 
         def word(number: int, kind: str, name: str) -> None:
@@ -238,7 +238,7 @@ class _Shell:
         code.go("start")
 
     def _choose_streams(self) -> None:
-        """How far a launch of this size reads prefetch, and whether what it writes is too much for the caches."""
+        """Compute the prefetch distance of a launch, and whether its stores fit into the caches."""
         code, count = self.code, str(self.size)
         if not self.streams.read and not self.streams.written:
             return
@@ -256,7 +256,7 @@ class _Shell:
         self.code.do(f"call void @llvm.memset.p0.i64(ptr align 64 {start}, i8 0, i64 {size}, i1 false)")
 
     def _walk_invocations(self) -> None:
-        """Vectors of invocations; the whole ones in a loop of their own, where that does not make the code long."""
+        """Loop over vectors of invocations; complete vectors get a loop without masks if the program is short."""
         body, code = self.body, self.code
         at = code.allocate("i64")
         code.begin("start")
@@ -272,7 +272,7 @@ class _Shell:
         self._walk_vectors(at, "%last", "finish", whole=not self.width)
 
     def _end_of_guarded(self, guard: Guard) -> str:
-        """Where the invocations end that are both in the range and below the guard's limit."""
+        """Return the end of the invocations that are in the range and below the guard's limit."""
         limit = self.code.put(f"zext i32 {self.body.uniform(guard.limit)} to i64")
         for name, other in (("umin", "%last"), ("umax", "%first")):
             limit = self.code.intrinsic(name, "i64", [("i64", limit), ("i64", other)], ["i64"])
@@ -300,7 +300,7 @@ class _Shell:
 
     def _flat_ids(self, base: str) -> None:
         body, size = self.body, self.program.workgroup_size[0]
-        # Vectors start at multiples of their lanes, so where workgroups do too, a vector lies in one of them.
+        # Vectors start at multiples of their width; if workgroups do too, no vector crosses a workgroup's end.
         within = not self.width or size % self.step == 0
         lanes, first = (body.scalar, base) if within else (body.vector, self._lanes_from(base))
         shapes = {n.InvocationId: Shape.LINEAR, n.LocalId: Shape.LINEAR, n.WorkgroupId: Shape.UNIFORM}
@@ -316,7 +316,7 @@ class _Shell:
             body.id_values[kind, axis] = Value(DType.U32, shape if self.width else Shape.UNIFORM, text)
 
     def _lanes_from(self, first: str) -> str:
-        """The numbers of a vector's lanes, one after another."""
+        """Return the numbers of a vector's lanes, consecutive from ``first`` on."""
         if not self.width:
             return first
         return self.body.vector.op("add", "i32", spread(self.code, "i32", first, self.width), _lane_numbers(self.width))
@@ -348,7 +348,7 @@ class _Shell:
         code = self.code
         rest = "%first"
         for axis, name in zip(axes, _GRID, strict=True):
-            # An empty grid runs nothing, but must not divide by nothing.
+            # An empty grid runs nothing, but must not divide by zero.
             size = code.intrinsic("umax", "i64", [("i64", f"{name}.wide"), ("i64", "1")], ["i64"])
             place = code.put(f"urem i64 {rest}, {size}")
             code.do(f"store i32 {code.put(f'trunc i64 {place} to i32')}, ptr {axis}")
@@ -364,7 +364,7 @@ class _Shell:
             carry = code.put(f"zext i1 {full} to i32")
 
     def _walk_segments(self) -> None:
-        """Goes from segment to segment, as the control word says; one thread runs the workgroup, so nobody waits."""
+        """Dispatch segments by the control word; one thread runs the workgroup, so barriers need no waiting."""
         code = self.code
         control = self.body.next_slots[self.cut.control].pointer
         code.fall_through("segment0")
@@ -383,7 +383,7 @@ class _Shell:
         code.begin("done")
 
     def _run(self, segment: Program) -> None:
-        """A loop over the workgroup's vectors."""
+        """Write a loop that runs a segment for each vector of the workgroup."""
         body, code, width = self.body, self.code, self.width
         at = code.allocate("i32")
         head, lanes, after = (code.label(hint) for hint in ("run", "lanes", "ran"))
@@ -450,7 +450,7 @@ def _lane_numbers(width: int) -> str:
 
 
 def _unread_variables(program: Program) -> set[str]:
-    """The variables that nobody reads or assigns."""
+    """Return the variables that are never read or assigned."""
     used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
     declared = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
     return declared - used - {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
@@ -466,7 +466,7 @@ def _is_unbounded(program: Program) -> bool:
 
 
 def _slot_bytes(slot: Slot, width: int) -> int:
-    """The memory of one vector in a slot, as registers have it: bools as bits, halves as floats."""
+    """Return the bytes of one vector in a slot, in register form: bools as bits, halves as floats."""
     return 8 if slot.dtype is DType.BOOL else width * max(slot.dtype.bytes, 4)
 
 

@@ -1,7 +1,7 @@
-"""How are sets of lanes written? As vectors of bits; as words where nothing but other sets depends on them.
+"""Execution masks: sets of lanes as vectors of bits, or as integer words in search loops.
 
-Vectors of bits choose between values and switch memory accesses off. A loop that does neither only asks who is still
-there, and what it asks is waited for in every pass: general registers answer sooner than those for masks.
+Bit vectors select between values and mask memory accesses. A search loop does neither: it only tests which lanes are
+active, and every iteration waits for that test, which is faster in general registers than in mask registers.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ PLAIN: Final = (
     n.Var, n.Lit, n.BinOp, n.UnOp, n.Select, n.Cast, n.Bitcast, n.Fma, n.InvocationId, n.LocalId, n.WorkgroupId,
     n.NumWorkgroups, n.BufLen,
 )  # fmt: skip
-# Comparisons of lanes that count up with a limit: which lanes hold, and whether the one that is equal is beyond it.
+# Comparisons of consecutive values with a limit: whether the lanes beyond the limit satisfy them, and whether an equal
+# lane counts as before it.
 _BEYOND: Final = {"ge": (True, False), "gt": (True, True), "lt": (False, False), "le": (False, True)}
 _SWAPPED: Final = {"ge": "le", "gt": "lt", "lt": "gt", "le": "ge"}
 
 
 class Searches(msgspec.Struct, frozen=True):
-    """Loops (by identity) that lanes leave at different times and that change nothing but sets of lanes; and those."""
+    """Search loops (by identity): divergent loops that assign only bool variables; and these variables."""
 
     loops: frozenset[int] = frozenset()
     variables: frozenset[str] = frozenset()
 
 
 def searches_of(program: Program, shapes: Shapes) -> Searches:
-    """The searches of a program whose variables have unique names."""
+    """Return the search loops of a program whose variables have unique names."""
     found: dict[int, set[str]] = {}
     for loop in walk.statements(program.entry):
         if isinstance(loop, (n.Loop, n.While)) and id(loop) in shapes.divergent:
@@ -56,7 +57,7 @@ def searches_of(program: Program, shapes: Shapes) -> Searches:
 
 
 def _changed(loop: n.Loop | n.While, in_step: set[int]) -> set[str] | None:
-    """The variables that lanes change on their own; None if a loop does more that needs to know who is there."""
+    """Return the variables that a loop assigns under a mask; None if it has other operations that need a mask."""
     changed: set[str] = set()
     for statement in walk.statements(loop.body):
         match statement:
@@ -70,7 +71,7 @@ def _changed(loop: n.Loop | n.While, in_step: set[int]) -> set[str] | None:
 
 
 class Masks:
-    """Writes sets of lanes. ``words`` are the vectors that are at hand as words too."""
+    """Writer of mask operations. ``words`` maps the bit vectors that also exist as words to those words."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -101,7 +102,7 @@ class Masks:
         return self._combine("xor", mask, ALL)
 
     def _select_mask(self, mask: str, new: str, old: str) -> str:
-        """Of two sets, the one where the mask holds; LLVM makes more instructions of a choice between them."""
+        """Select between two masks by bit operations; LLVM generates more instructions for a select of masks."""
         return self._combine("xor", old, self._and(self._combine("xor", old, new), mask))
 
     def _any(self, mask: str) -> str:
@@ -112,7 +113,7 @@ class Masks:
         return Cell(None, Shape.VARYING, 0, pointer=self.code.allocate(kind), is_word=is_word)
 
     def _fetch(self, kind: str, pointer: str, is_word: bool) -> str:
-        """What a cell holds, of that kind."""
+        """Load the contents of a cell."""
         if is_word:
             return self._as_mask(self.code.put(f"load i{self.width}, ptr {pointer}, align 8"))
         return self.code.put(f"load {kind}, ptr {pointer}, align 8")
@@ -123,7 +124,7 @@ class Masks:
         self.code.do(f"store {kind} {text}, ptr {pointer}, align 8")
 
     def _compare_with_linear(self, op: str, a: Value, b: Value) -> str | None:
-        """The lanes for which a comparison of a scalar with numbers that count up holds; None if it is no such."""
+        """Return the mask of a comparison between a linear and a uniform u32; None for other comparisons."""
         if op not in _BEYOND or a.dtype is not DType.U32 or Shape.LINEAR not in (a.shape, b.shape):
             return None
         if b.shape == Shape.LINEAR:
@@ -135,7 +136,7 @@ class Masks:
         code.fall_through(asked)
         first, limit = (code.put(f"zext i32 {value.text} to i64") for value in (a, b))
         before = code.put(f"sub i64 {limit if after else code.put(f'add i64 {limit}, -1')}, {first}")
-        # All lanes are beyond the limit, or none, most of the time: a jump costs less than the word.
+        # Usually all lanes are beyond the limit or none is, and then a branch is cheaper than computing the word.
         code.branch(code.put(f"icmp slt i64 {before}, 0"), end, some, likely=True)
         code.begin(some)
         shift = code.intrinsic("umin", "i64", [("i64", before), ("i64", "63")], ["i64"])

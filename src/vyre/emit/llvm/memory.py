@@ -1,7 +1,7 @@
-"""How does a vector of invocations touch memory? In bounds only: a lane that is outside reads zero and writes nothing.
+"""Memory operations of a vector of invocations: loads, stores, atomics and copies.
 
-A uniform index is one scalar access, consecutive indices are one masked vector access, and any others are a gather or
-a scatter. Lanes write in their order, so the last one stays.
+A lane whose index is out of bounds loads zero and stores nothing. A uniform index is one scalar access, consecutive
+indices are one masked vector access, and all others are a gather or a scatter. Lanes store in order, so the last wins.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from vyre.semantics.types import DType, Kind
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A buffer as the function sees it: a pointer to its first element and its length in elements (u32).
+    """A buffer in a function: a pointer to its first element and its length in elements (u32).
 
-    A private one may lie there several times over, each time ``copy_bytes`` further: neighbouring lanes then change
-    different copies, so that no processor takes their changes for one another's.
+    A privatized buffer may have several ``copies``, ``copy_bytes`` apart: neighbouring lanes change different copies,
+    so that a load need not wait for the store of the lane before.
     """
 
     pointer: str
@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def is_short(self) -> bool:
-        """Whether the length is known, and no index in bounds has the top bit."""
+        """Whether the length is a compile-time constant and no index in bounds has the top bit."""
         return self.length.isdigit() and int(self.length) <= 1 << 31
 
 
@@ -50,9 +50,9 @@ def element_address(code: Code, place: Place, index: str, lanes: int) -> str:
 
 
 def _first_address(code: Code, place: Place, base: str) -> str:
-    """Where the elements of consecutive indices begin.
+    """Return the address of the first of consecutive elements.
 
-    In a short buffer a base with the top bit counts as negative: the indices in bounds are those behind the wrap.
+    In a short buffer a base with the top bit is negative: the indices in bounds are those after the wrap-around.
     """
     if not place.is_short:
         return element_address(code, place, base, 0)
@@ -68,9 +68,9 @@ def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
 
 
 def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, predicted: bool = False) -> str:
-    """The element at an index, zero if that is out of bounds.
+    """Load the element at a uniform index; zero if it is out of bounds.
 
-    A check that is ``predicted`` is a branch, so that the processor loads before it knows the result of the check.
+    A ``predicted`` check is a branch, so that the processor can load speculatively.
     """
     address = element_address(code, place, index, 0)
     if checked and predicted:
@@ -91,9 +91,9 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, 
 
 
 def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
-    """The elements from ``base`` on, where the mask holds; their indices wrap around in short buffers only.
+    """Load the elements from ``base`` on under the mask; their indices wrap around in short buffers only.
 
-    ``prefetch`` also has those fetched that lie ``%ahead`` bytes further, wherever that is.
+    ``prefetch`` also prefetches the memory that is ``%ahead`` bytes further.
     """
     kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     address = _first_address(code, place, base)
@@ -101,7 +101,7 @@ def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int,
         further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
         for line in range(0, lanes * size, _LINE_BYTES):
             there = code.put(f"getelementptr i8, ptr {further}, i64 {line}") if line else further
-            # To read, into the second cache, data.
+            # A read of data, into the second-level cache.
             code.intrinsic("prefetch", "void", [("ptr", there), ("i32", "0"), ("i32", "2"), ("i32", "1")], ["p0"])
     if mask == ALL:
         return code.put(f"load {kind}, ptr {address}, align {size}")
@@ -110,7 +110,7 @@ def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int,
 
 
 def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold: bool = False) -> str:
-    """The elements at the indices, as memory holds them."""
+    """Load the elements at the indices, as stored."""
     stored, size = STORED[place.dtype], place.dtype.bytes
     kind, pointers = shaped(stored, lanes), shaped("ptr", lanes)
 
@@ -120,7 +120,7 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
         arguments = [(f"{pointers} align {size}", address), (shaped("i1", lanes), names[2]), (kind, "zeroinitializer")]
         return inner.intrinsic("masked.gather", kind, arguments, [suffix(stored, lanes), f"v{lanes}p0"])
 
-    # Machines gather words; what they do lane by lane is kept out of the way.
+    # Processors gather words; gathers that run lane by lane are outlined.
     if size >= 4 and not cold:
         return write(code, [place.pointer, index, mask])
     arguments = [("ptr", place.pointer), (shaped("i32", lanes), index), (shaped("i1", lanes), mask)]
@@ -130,10 +130,10 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
 def store_uniform(
     code: Code, place: Place, index: str, raw: str, *, checked: bool = True, is_private: bool = False
 ) -> None:
-    """Write one element; the caller has made sure that a lane is active.
+    """Store one element; the caller ensures that a lane is active.
 
-    Unless the element is ``is_private`` to an invocation, what a buffer holds already is not written: every vector
-    comes here, and a line that several threads write goes back and forth between them.
+    Unless the element is private to an invocation (``is_private``), an equal value is not stored again: every vector
+    executes this store, and a cache line that several threads write bounces between their cores.
     """
     done = code.label("stored")
     if checked:
@@ -147,9 +147,9 @@ def store_uniform(
     elif is_private:
         code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
     else:
-        held = code.put(f"load atomic {kind}, ptr {address} monotonic, align {size}")
+        old = code.put(f"load atomic {kind}, ptr {address} monotonic, align {size}")
         change = code.label("change")
-        code.branch(code.put(f"icmp eq {kind} {held}, {raw}"), done, change)
+        code.branch(code.put(f"icmp eq {kind} {old}, {raw}"), done, change)
         code.begin(change)
         code.do(f"store atomic {kind} {raw}, ptr {address} monotonic, align {size}")
     if checked or not (place.is_shared or is_private):
@@ -159,7 +159,7 @@ def store_uniform(
 def store_consecutive(
     code: Code, place: Place, base: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
 ) -> None:
-    """Writes elements from ``base`` on, where the mask holds; whole lines go past the caches if ``%cached`` is 0."""
+    """Store elements from ``base`` on under the mask; whole lines bypass the caches if ``%cached`` is 0."""
     kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     address = _first_address(code, place, base)
     if streamed:
@@ -209,7 +209,7 @@ def scatter(code: Code, place: Place, index: str, raw: str, mask: str, lanes: in
 
 
 def _change_cell(code: Code, op: AtomicOp, place: Place, address: str, value: str, expected: str) -> str:
-    """One atomic change of one cell; the old value."""
+    """Change one element atomically; return the old value."""
     kind, size = STORED[place.dtype], place.dtype.bytes
     if op is AtomicOp.COMPARE_EXCHANGE:
         pair = code.put(f"cmpxchg ptr {address}, {kind} {expected}, {kind} {value} seq_cst seq_cst, align {size}")
@@ -225,7 +225,7 @@ def _change_cell(code: Code, op: AtomicOp, place: Place, address: str, value: st
             name = op.value
     if not place.is_shared:
         return code.put(f"atomicrmw {name} ptr {address}, {kind} {value} seq_cst, align {size}")
-    # One thread runs a whole workgroup, so its memory needs no lock.
+    # One thread runs a whole workgroup, so workgroup memory needs no atomic instruction.
     old = code.put(f"load {kind}, ptr {address}, align {size}")
     new = value if op.operator is None else Lanes(code, 0).binary(op.operator, place.dtype, old, value)
     code.do(f"store {kind} {new}, ptr {address}, align {size}")
@@ -233,7 +233,7 @@ def _change_cell(code: Code, op: AtomicOp, place: Place, address: str, value: st
 
 
 def _for_each_lane(code: Code, mask: str, lanes: int, write: Callable[[str], None]) -> None:
-    """A loop over the lanes of a mask, in their order; ``write`` is given the lane's number as i64."""
+    """Write a loop over the lanes of a mask, in order; ``write`` receives the lane's number as i64."""
     bits = f"i{lanes}"
     left = code.allocate(bits)
     head, body, done = (code.label(hint) for hint in ("lanes", "lane", "done"))
@@ -251,7 +251,7 @@ def _for_each_lane(code: Code, mask: str, lanes: int, write: Callable[[str], Non
 
 
 def _stack_vector(code: Code, element: str, vector: str, lanes: int) -> str:
-    """A vector in memory, so that lanes can be picked by number."""
+    """Store a vector on the stack, so that its lanes can be indexed."""
     kind = shaped(element, lanes)
     board = code.allocate(kind)
     code.do(f"store {kind} {vector}, ptr {board}, align 64")
@@ -266,14 +266,14 @@ def change_each(
     code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, mask: str, lanes: int,
     *, wanted: bool = True,
 ) -> str:  # fmt: skip
-    """An atomic change for each lane of the mask, in order of lanes; the old values if wanted, zero elsewhere."""
+    """Change an element atomically for each lane of the mask, in order; return the old values if ``wanted``."""
     if place.is_shared and not wanted:
         return _change_all_or_each(code, op, place, index, value, mask, lanes)
     return _change_in_turn(code, op, place, index, value, expected, mask, lanes, wanted)
 
 
 def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, value: str, mask: str, lanes: int) -> str:
-    """Changes memory that no other thread sees, and gives nothing; when all lanes are there, without a loop."""
+    """Change memory that no other thread accesses, without a result; unrolled if all lanes are active."""
     full, some, end = (code.label(hint) for hint in ("full", "some", "end"))
     bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
     code.branch(code.put(f"icmp eq i{lanes} {bits}, -1"), full, some, likely=True)
@@ -290,7 +290,7 @@ def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, valu
 
 
 def _indices(code: Code, place: Place, vector: str, lanes: int) -> list[str]:
-    """The lanes of indices that are all in bounds, as scalars: several at a time as a word, then taken apart."""
+    """Return the lanes of indices that are all in bounds as scalars, extracted several at a time as a word."""
     most = int(place.length) if place.length.isdecimal() else 1 << 32
     bits = 8 if most <= 1 << 8 else 16 if most <= 1 << 16 else 32
     short = vector if bits == 32 else code.put(f"trunc <{lanes} x i32> {vector} to <{lanes} x i{bits}>")
@@ -309,7 +309,7 @@ def _indices(code: Code, place: Place, vector: str, lanes: int) -> list[str]:
 
 
 def copy_of(code: Code, place: Place, number: int) -> Place:
-    """One of the copies of a private buffer."""
+    """Return one of the copies of a privatized buffer."""
     pointer = code.put(f"getelementptr i8, ptr {place.pointer}, i64 {number * place.copy_bytes}")
     return msgspec.structs.replace(place, pointer=pointer)
 
@@ -348,7 +348,7 @@ def _change_in_turn(
 
 
 def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, *, checked: bool) -> str:
-    """One atomic change by one invocation; the old value, zero out of bounds."""
+    """Change one element atomically for one invocation; return the old value, zero out of bounds."""
     if not checked:
         return _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
     start, change, changed, done = (code.label(hint) for hint in ("start", "change", "changed", "done"))
@@ -362,7 +362,7 @@ def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, e
 
 
 def change_once(code: Code, op: AtomicOp, place: Place, index: str, value: str) -> None:
-    """One atomic change by the lanes' combined value, at an index that is in bounds."""
+    """Change the element at an index in bounds atomically by the combined value of all lanes."""
     _change_cell(code, op, place, element_address(code, place, index, 0), value, "")
 
 
@@ -370,23 +370,23 @@ def copy_bytes(
     code: Code, source: Place, destination: Place, source_offset: str, destination_offset: str, size: str, mask: str,
     lanes: int,
 ) -> None:  # fmt: skip
-    """Copies bytes for each lane of the mask, in order of lanes, or for the one invocation there is."""
+    """Copy bytes for each lane of the mask, in order, or for the single invocation of scalar code."""
     vector = shaped("i32", lanes)
 
     def write(inner: Code, names: list[str]) -> str:
-        taken, given, taken_bytes, given_bytes, *vectors, active = names
+        origin, target, origin_bytes, target_bytes, *vectors, active = names
 
         def both(name: str, a: str, b: str) -> str:
             return inner.intrinsic(name, "i64", [("i64", a), ("i64", b)], ["i64"])
 
         def copy(words: list[str]) -> None:
             start, place, length = (inner.put(f"zext i32 {word} to i64") for word in words)
-            room = both("umin", length, both("usub.sat", given_bytes, place))
-            there = both("umin", room, both("usub.sat", taken_bytes, start))
-            target = inner.put(f"getelementptr i8, ptr {given}, i64 {place}")
-            origin = inner.put(f"getelementptr i8, ptr {taken}, i64 {start}")
-            inner.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {origin}, i64 {there}, i1 false)")
-            behind = inner.put(f"getelementptr i8, ptr {target}, i64 {there}")
+            room = both("umin", length, both("usub.sat", target_bytes, place))
+            there = both("umin", room, both("usub.sat", origin_bytes, start))
+            to_address = inner.put(f"getelementptr i8, ptr {target}, i64 {place}")
+            from_address = inner.put(f"getelementptr i8, ptr {origin}, i64 {start}")
+            inner.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to_address}, ptr {from_address}, i64 {there}, i1 false)")
+            behind = inner.put(f"getelementptr i8, ptr {to_address}, i64 {there}")
             padding = inner.put(f"sub i64 {room}, {there}")
             inner.do(f"call void @llvm.memset.p0.i64(ptr {behind}, i8 0, i64 {padding}, i1 false)")
 

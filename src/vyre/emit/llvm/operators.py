@@ -1,8 +1,12 @@
-"""How is each operator written in LLVM IR, so that it means exactly what ``vyre.semantics`` says?
+"""Operators in LLVM IR, with exactly the meaning that ``vyre.semantics`` defines.
 
-Every function takes the lanes to write for (0 for a scalar) and the operands' texts, and gives the result's text.
-Values of f16 and bf16 are held as f32 and rounded after each operation that could leave their grid. No operation may
-be undefined for any operand, in any lane: inactive lanes compute too.
+``Lanes`` has one method per operator or family of operators, for a number of lanes (0 for a scalar). Methods take the
+operands' texts and return the result's text. f16 and bf16 values are represented as f32, and rounded after each
+operation whose result may not be representable. No operation is undefined for any operand, because inactive lanes
+compute too.
+
+The families are in one file because they are defined in terms of each other: division uses ``mul_high``, conversions
+and rounding use integer operations, memory formats use conversions, and the tapes of math functions use all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from vyre.semantics.math import tape
 from vyre.semantics.operators import MATH_FUNCTIONS
 from vyre.semantics.types import DType, Kind
 
-# For each float register: the integer of its width, and in it the bits of infinity and of the NaN that is stored.
+# For each float register: the integer type of its width, and the bits of infinity and of the canonical NaN.
 _FLOAT_BITS: Final = {
     "float": ("i32", 0x7F800000, 0x7FC00000),
     "double": ("i64", 0x7FF0000000000000, 0x7FF8000000000000),
@@ -26,14 +30,14 @@ _COMPARE_INTEGER: Final = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt":
 _COMPARE_FLOAT: Final = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _PLAIN_INTEGER: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _PLAIN_FLOAT: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-# Unary operators of floats that an intrinsic is; all but the square root give values of the operand's own grid.
+# Unary operators of floats that are intrinsics; all results but square roots are representable in the operand's type.
 _FLOAT_INTRINSIC: Final = {
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
 
 
 class Lanes:
-    """Writes operations for a number of lanes into a function."""
+    """Writer of operations on a number of lanes."""
 
     __slots__ = ("code", "lanes")
 
@@ -66,7 +70,7 @@ class Lanes:
         return self.constant(ELEMENT[dtype], literal_text(bits, dtype))
 
     def binary(self, op: str, dtype: DType, a: str, b: str) -> str:
-        """A binary operator of the table."""
+        """Write a binary operator."""
         if dtype.is_float:
             return self._float_binary(op, dtype, a, b)
         element = ELEMENT[dtype]
@@ -115,7 +119,7 @@ class Lanes:
         return self.convert("trunc", wide, product, element)
 
     def _upper_words(self, a: str, b: str) -> str:
-        """The upper words of products of u32: of the even lanes and of the odd ones, as machines multiply them."""
+        """Return the upper words of u32 products, of even and odd lanes separately, as processors multiply them."""
         pairs, kind = Lanes(self.code, self.lanes // 2), self.of("i32")
         places = ", ".join(f"i32 {lane | 1}" for lane in range(self.lanes))
         low, half = pairs.constant("i64", 0xFFFFFFFF), pairs.constant("i64", 32)
@@ -124,7 +128,7 @@ class Lanes:
             words = (self.code.put(f"bitcast {kind} {vector} to {pairs.of('i64')}") for vector in (x, y))
             return pairs.op("mul", "i64", *(pairs.op("and", "i64", word, low) for word in words))
 
-        # Not a shift: of one value in all lanes, this is the value itself.
+        # Not a shift: LLVM folds this to the value itself if it is uniform.
         odd = (
             self.code.put(f"shufflevector {kind} {x}, {kind} poison, <{self.lanes} x i32> <{places}>") for x in (a, b)
         )
@@ -133,7 +137,7 @@ class Lanes:
         return self.code.put(f"bitcast {pairs.of('i64')} {joined} to {kind}")
 
     def _multiply_long(self, op: str, dtype: DType, sign: str, a: str, b: str) -> str:
-        """Products of 64-bit factors from 32-bit halves: LLVM's 128-bit integers do not survive everywhere."""
+        """Multiply 64-bit factors by 32-bit halves: not all targets support products of i128."""
         kind = "i64"
         zero, half, low = (self.constant(kind, value) for value in (0, 32, 0xFFFFFFFF))
         lows = [self.op("and", kind, x, low) for x in (a, b)]
@@ -149,7 +153,7 @@ class Lanes:
         )
         negative = [self.op("icmp slt", kind, x, zero) for x in (a, b)] if sign == "s" else []
         for is_negative, factor in zip(negative, (b, a), strict=False):
-            # As unsigned, a negative factor is too big by 2**64: take the other factor from the upper half.
+            # As unsigned, a negative factor is too large by 2**64: subtract the other factor from the upper half.
             upper = self.op("sub", kind, upper, self.select(is_negative, kind, factor, zero))
         if op == "mul_high":
             return upper
@@ -164,7 +168,7 @@ class Lanes:
         return self.select(overflowed, kind, bound, product)
 
     def _divide(self, op: str, dtype: DType, a: str, b: str) -> str:
-        """x/0 is x and MIN/-1 is MIN: both are division by 1, and so are their remainders."""
+        """Divide; x/0 is x and MIN/-1 is MIN: both equal division by 1, and so do their remainders."""
         element, sign = ELEMENT[dtype], "s" if dtype.kind is Kind.SIGNED else "u"
         divisor = _constant_of(b)
         plain = f"{sign}{'div' if op == 'div' else 'rem'}"
@@ -191,19 +195,19 @@ class Lanes:
             )
         # The quotient of integers so short is at least 2**-16 of itself away from the next one: truncation is exact.
         quotient = self.op("fdiv", "float", *(self.convert(f"{sign}itofp", element, x, "float") for x in (a, b)))
-        # By way of i32: LLVM cannot select instructions for the least of an unsigned conversion and a 0 it finds late.
+        # Through i32: LLVM cannot select instructions for the minimum of an unsigned conversion and a 0 found late.
         whole = self.convert("trunc", "i32", self.convert("fptosi", "float", quotient, "i32"), element)
         if op == "div":
             return whole
         return self.op("sub", element, a, self.op("mul", element, whole, b))
 
     def _nonzero(self, element: str, divisor: str) -> str:
-        """Division by 0 is division by 1."""
+        """Return the divisor with 0 replaced by 1."""
         is_zero = self.op("icmp eq", element, divisor, self.constant(element, 0))
         return self.select(is_zero, element, self.constant(element, 1), divisor)
 
     def _divide_words(self, op: str, sign: str, a: str, b: str) -> str:
-        """Division of 32-bit integers in every lane by divisors that are not 0, with no division of integers.
+        """Divide 32-bit vectors by nonzero divisors, without integer division.
 
         Let D = 2**32 / b. Dividing (1 - 2**-23) * 2**32 by b in f32 makes two roundings, too small to reach D, so the
         truncated estimate z is too small by less than e = 1 + D / 2**22. Then z + z * (2**32 - b * z) / 2**32 is too
@@ -221,7 +225,7 @@ class Lanes:
         return self._corrected(op, a, b, self.binary("mul_high", DType.U32, a, reciprocal), 2)
 
     def divide_by_one(self, op: str, dtype: DType, a: str, b: str) -> str:
-        """Division of 32-bit integers in every lane by one scalar, by one division of scalars for its reciprocal.
+        """Divide a 32-bit vector by a uniform divisor, with one scalar division for the reciprocal.
 
         (2**32 - 1) / b, truncated, is at most 1 below 2**32 / b, so the quotient by it is at most 1 too small.
         """
@@ -236,11 +240,13 @@ class Lanes:
         return whole if dtype is DType.U32 else self._signed(op, a, spread(self.code, "i32", one, self.lanes), whole)
 
     def is_multiple(self, dtype: DType, a: str, b: str) -> tuple[str, str]:
-        """Whether 32-bit integers in every lane are multiples of one scalar, by one division of scalars.
+        """Test whether 32-bit lanes are multiples of a uniform divisor, with one scalar division.
 
-        Let m = 2**32 / b, rounded up: too big by less than 1. Of a = k * b, a * m / 2**32 is then too big by less than
-        a / 2**32, so truncated it is k; and nothing but a multiple is a product of b. Everything is a multiple of 1, of
-        which m is too long for a word, and of 0, by which division is division by 1.
+        Let m = 2**32 / b, rounded up: too large by less than 1. For a = k * b, a * m / 2**32 is then too large by less
+        than a / 2**32, so its integer part is k; and only multiples are products of b. Every number is a multiple of 1,
+        whose m does not fit a word, and of 0, because division by 0 is division by 1.
+
+        Returns the test by multiplication, and the scalar condition under which every number is a multiple.
         """
         scalar = Lanes(self.code, 0)
         positive, dividend = (b, a) if dtype is DType.U32 else (scalar._magnitude(b), self._magnitude(a))
@@ -252,14 +258,14 @@ class Lanes:
         return self.op("icmp eq", "i32", product, dividend), always
 
     def _corrected(self, op: str, a: str, b: str, quotient: str, most: int) -> str:
-        """The quotient or the remainder of u32, by a quotient that is at most so much too small."""
+        """Return the quotient or the remainder of u32, from a quotient that is at most ``most`` too small."""
         rest = self.op("sub", "i32", a, self.op("mul", "i32", quotient, b))
         for _ in range(most):
             less = self.op("sub", "i32", rest, b)
             if op == "div":
                 short = self.convert("sext", "i1", self.op("icmp uge", "i32", rest, b), "i32")
                 quotient = self.op("sub", "i32", quotient, short)
-            # What is less than the divisor wraps to more than it was.
+            # A remainder below the divisor wraps to a larger number, so the minimum keeps it.
             rest = self.intrinsic("umin", "i32", rest, less)
         return quotient if op == "div" else rest
 
@@ -267,7 +273,7 @@ class Lanes:
         return self.intrinsic("abs", "i32", a, extra=(("i1", "false"),))
 
     def _signed(self, op: str, a: str, b: str, magnitude: str) -> str:
-        """A quotient with the sign that a and b give it, or a remainder with that of a; -MIN is MIN."""
+        """Give a quotient the sign of a / b, or a remainder the sign of a; -MIN is MIN."""
         negative = self.op("ashr", "i32", self.op("xor", "i32", a, b) if op == "div" else a, self.constant("i32", 31))
         return self.op("sub", "i32", self.op("xor", "i32", magnitude, negative), negative)
 
@@ -282,9 +288,9 @@ class Lanes:
         return self._extreme(op, element, a, b)
 
     def _extreme(self, op: str, element: str, a: str, b: str) -> str:
-        """The lesser or the greater, but never a NaN if there is a number; -0 is less than +0.
+        """Return the minimum or maximum; a number wins over a NaN, and -0 is less than +0.
 
-        Written out because LLVM 22 mistakes which operand may be a NaN when it makes ``llvm.minimumnum`` of scalars.
+        ``llvm.minimumnum`` is not used, because LLVM 22 confuses which scalar operand may be a NaN.
         """
         bits = _FLOAT_BITS[element][0]
         chosen = self.select(self.op(f"fcmp {'olt' if op == 'min' else 'ogt'}", element, a, b), element, a, b)
@@ -311,7 +317,7 @@ class Lanes:
         return self.code.helper(f"{function}.{suffix(element, lanes)}", kind, [(kind, a), (kind, b)], write)
 
     def unary(self, op: str, dtype: DType, a: str) -> str:
-        """A unary operator of the table."""
+        """Write a unary operator."""
         if dtype.is_float:
             return self._float_unary(op, dtype, a)
         element = ELEMENT[dtype]
@@ -376,7 +382,7 @@ class Lanes:
         return self.code.helper(name, kind, [(kind, a)], write, _PURE)
 
     def run_tape(self, op: str, dtype: DType, argument: str) -> str:
-        """The steps of a math function's one definition."""
+        """Write the steps of a math function's tape."""
         values: list[str] = []
         steps = tape(op, dtype).steps
         for step in steps:
@@ -403,10 +409,10 @@ class Lanes:
         return self.intrinsic("fma", ELEMENT[dtype], a, b, c)
 
     def rounded(self, dtype: DType, a: str) -> str:
-        """An f32 result, rounded to the nearest f16 or bf16 where the type is one of those.
+        """Round an f32 result to the nearest f16 or bf16 if the type is one of those.
 
-        LLVM must not know where a value came from that becomes an f16: it takes an integer of few digits, however long,
-        for one that f16 has, and leaves out that it was one.
+        The fence hides the origin of a value that is rounded to f16: LLVM takes an integer with few significant bits
+        for representable in f16, however large it is, and drops the rounding.
         """
         match dtype:
             case DType.F16:
@@ -424,7 +430,7 @@ class Lanes:
                 return a
 
     def _odd_single(self, a: str) -> str:
-        """f64 to f32, keeping in the last bit whether anything was lost, so that rounding again rounds once."""
+        """Round f64 to f32 to odd (the last bit is sticky), so that rounding the result again rounds once."""
         single = self.convert("fptrunc", "double", a, "float")
         back = self.convert("fpext", "float", single, "double")
         bits = self.reinterpret("float", single, "i32")
@@ -438,7 +444,7 @@ class Lanes:
         return self.reinterpret("i32", chosen, "float")
 
     def cast(self, source: DType, target: DType, a: str) -> str:
-        """A conversion: total, rounding at most once."""
+        """Write a conversion, which is total and rounds at most once."""
         if source is target:
             return a
         held, wanted = ELEMENT[source], ELEMENT[target]
@@ -479,7 +485,7 @@ class Lanes:
             exact = self.convert("sitofp" if signed else "uitofp", element, a, "double")
             return self.rounded(DType.BF16, self._odd_single(exact))
         magnitude = self.intrinsic("abs", element, a, extra=(("i1", "false"),)) if signed else a
-        # An integer too long for f64 keeps its upper bits, and in the last of them whether more followed.
+        # An integer too long for f64 keeps its upper bits, the last of which is sticky.
         tail = self.op("and", element, magnitude, self.constant(element, 0xFFFF))
         some = self.op("icmp ne", element, tail, self.constant(element, 0))
         sticky = self.op("shl", element, self.convert("zext", "i1", some, element), self.constant(element, 16))
@@ -493,9 +499,9 @@ class Lanes:
         return self.rounded(DType.BF16, single)
 
     def canonical_bits(self, dtype: DType, a: str) -> str:
-        """The bits of a float in a register, with the one NaN that is stored.
+        """Return the bits of a float in a register; every NaN becomes the canonical one.
 
-        LLVM takes all NaNs for one, and would drop a choice between them: only among integers does it stand.
+        The select is on integers: LLVM treats all NaNs as equal and would drop a select between them.
         """
         element = ELEMENT[dtype]
         bits, infinity, nan = _FLOAT_BITS[element]
@@ -508,7 +514,7 @@ class Lanes:
         return self.code.put(f"bitcast {self.of(source)} {a} to {self.of(target)}")
 
     def to_memory(self, dtype: DType, a: str) -> str:
-        """A value as the bits that memory holds."""
+        """Return a value as it is stored in memory."""
         if dtype is DType.BOOL:
             return self.convert("zext", "i1", a, "i8")
         if not dtype.is_float:
@@ -524,7 +530,7 @@ class Lanes:
                 return bits
 
     def from_memory(self, dtype: DType, a: str) -> str:
-        """The value of the bits that memory holds."""
+        """Return the value of bits that are stored in memory."""
         match dtype:
             case DType.BOOL:
                 return self.op("icmp ne", "i8", a, self.constant("i8", 0))
@@ -539,12 +545,12 @@ class Lanes:
                 return a
 
     def bitcast(self, source: DType, target: DType, a: str) -> str:
-        """The same bits as another type of that width; a NaN becomes the canonical one first."""
+        """Reinterpret the bits of a value as another type; every NaN becomes the canonical one first."""
         return a if source is DType.BOOL else self.from_memory(target, self.to_memory(source, a))
 
 
 def _constant_of(text: str) -> int | None:
-    """The number that an integer constant's text is; None for everything else."""
+    """Return the value of an integer constant's text; None for other texts."""
     if text.startswith("splat ("):
         text = text[text.index(" ", 7) + 1 : -1]
     return int(text) if text.isdigit() else None

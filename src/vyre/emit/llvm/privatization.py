@@ -1,9 +1,9 @@
-"""Which buffers may a kernel keep a copy of, and add up in the end? Small ones that are only ever added to.
+"""Privatization: small buffers to which a kernel only adds are accumulated in private memory and merged at the end.
 
-If all that a program does with a buffer is to combine values into it atomically, and it never looks, then nobody can
-tell in what order, or when within the launch. So each call of a kernel combines into memory of its own, without locks
-and without other threads in the way, and at its end combines that into the buffer. That memory holds the buffer several
-times, for neighbouring lanes: a processor that runs far prefetch would often load what the lane before is about to store.
+If a program only combines values into a buffer by atomics and ignores their results, the order of the changes within a
+launch is unobservable. Each call of a kernel therefore accumulates into private memory, without locks or contention,
+and merges the result into the buffer at its end. The private memory contains several copies, used by neighbouring lanes
+in turn: a single copy would often make a load wait for the store of the lane before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 
 _MAX_BYTES: Final = 4096
-# All copies together leave most of a processor's nearest cache to others.
+# All copies together must leave most of the first-level cache to other data.
 _MAX_COPIES: Final = 8
 _MAX_BYTES_OF_COPIES: Final = 8192
-# How a copy that starts at zero is combined into the buffer.
+# The operator that merges a copy, which starts at zero, into the buffer.
 _MERGING: Final = {
     AtomicOp.ADD: AtomicOp.ADD,
     AtomicOp.SUB: AtomicOp.ADD,
@@ -34,7 +34,7 @@ _MERGING: Final = {
 
 
 def privatized_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicOp]:
-    """The buffers to keep copies of, and how those are merged; ``ignored`` are the variables that nobody reads."""
+    """Return the buffers to privatize and their merge operators; ``ignored`` are the variables that are never read."""
     small = {
         decl.name
         for decl in program.buffers
@@ -56,12 +56,12 @@ def privatized_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicO
 
 
 def copies_of(size: int, lanes: int) -> int:
-    """How many copies of a private buffer of so many bytes a kernel of so many lanes has."""
+    """Return the number of copies of a private buffer of ``size`` bytes."""
     return min(lanes, _MAX_COPIES, _MAX_BYTES_OF_COPIES // size)
 
 
 def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> None:
-    """Combines a kernel's own copies into the buffer."""
+    """Merge a kernel's private copies into the buffer."""
     before, head, body, change, latch, end = (
         code.label(hint) for hint in ("before", "merge", "cell", "change", "latch", "merged")
     )

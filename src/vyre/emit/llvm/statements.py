@@ -1,7 +1,7 @@
-"""How are statements written for lanes in lockstep? Uniform control flow as it stands, all other by masks.
+"""Statements in LLVM IR for lanes in lockstep: uniform control flow as branches, divergent control flow as masks.
 
-A token names the set of lanes that come to a place, as in ``shapes``: a variable that is declared and assigned under
-one token is simply written; under another, the lanes that are not there keep what they had.
+A token identifies a set of lanes that reach a place, as in ``vyre.analyze.shapes``. A variable that is assigned under
+the token of its declaration is stored without a mask; under another token, inactive lanes keep their previous value.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from vyre.ir.program import Program
 from vyre.semantics.operators import AtomicOp
 from vyre.semantics.types import DType
 
-_SHORT_LOOP: Final = 4096
+_MAX_UNPOLLED_ITERATIONS: Final = 4096
 _REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, AtomicOp.XOR, AtomicOp.MIN, AtomicOp.MAX}
 
 
 class Statements(Expressions):
-    """Writes runs over vectors of lanes. Whoever writes the code around them gives the mask, the ids and the memory.
+    """Writer of runs: the code of a program for one vector. The shell provides the mask, the ids and the memory.
 
-    ``program`` is what was written last, ``used`` are the variables of it that has_active reads, ``returned`` the lanes that
-    returned; ``run_end`` is where a run ends. ``passed_guard`` is the guard that all lanes of the run are known to pass,
-    ``streams`` what runs pass over once.
+    ``program`` is the last program written, ``used`` are its variables that are read, ``returned`` are the lanes that
+    have returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that all lanes of the run
+    pass; ``streams`` are the buffers to prefetch or to store past the caches.
     """
 
     program: Program | None
@@ -55,7 +55,7 @@ class Statements(Expressions):
         self.streams = Streams()
 
     def write_run(self, program: Program) -> None:
-        """Writes a program whose variables have unique names; the mask says who is there."""
+        """Write a program whose variables have unique names, for the lanes of the mask."""
         if program is not self.program:
             self.program = program
             self.shapes = Shapes(program, self.layout)
@@ -130,7 +130,7 @@ class Statements(Expressions):
         self._put(kind, text, self._address(cell), cell.is_word)
 
     def _blend(self, value: Value, old: str) -> str:
-        """A value where the mask holds, and the old one elsewhere."""
+        """Select the value in active lanes and the old value in the others."""
         new = self._vector(value)
         if value.dtype is not DType.BOOL:
             return self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
@@ -145,7 +145,7 @@ class Statements(Expressions):
         self._write(cell, value)
 
     def _store_slot(self, slot: Cell, value: Value) -> None:
-        """Fills a slot. Lanes that are not active keep what they have there, if they ever look at it again."""
+        """Store a value into a slot under the execution mask; inactive lanes keep their previous value."""
         if slot.varying:
             if self.token != 0:
                 old = self._read(slot)
@@ -159,7 +159,7 @@ class Statements(Expressions):
             self.code.fall_through(end)
 
     def _from_first_active(self, value: Value) -> Value:
-        """The value of the first active lane: what all of them have, though the code does not show it."""
+        """Return the value of the first active lane, for values that are uniform but not provably so here."""
         code, width, element = self.code, self.width, ELEMENT[value.dtype]
         bits = code.put(f"bitcast <{width} x i1> {self.mask} to i{width}")
         lane = code.intrinsic("cttz", f"i{width}", [(f"i{width}", bits), ("i1", "true")], [f"i{width}"])
@@ -167,7 +167,7 @@ class Statements(Expressions):
         return Value(value.dtype, Shape.UNIFORM, text)
 
     def _combined_atomic(self, node: n.Atomic, index: str, operand: Value) -> None:
-        """All lanes change one cell and none looks at the old value: one change by the values combined."""
+        """Change one element by the combined value of all lanes; the old value is unused."""
         code, op, place = self.code, node.op, self.places[node.buffer]
         total = self._reduce("add" if op is AtomicOp.SUB else op.value, operand)
         change, end = code.label("change"), code.label("end")
@@ -240,8 +240,8 @@ class Statements(Expressions):
         self.is_searching = context.is_search
         return context
 
-    def _enter_pass(self, loop: n.Loop | n.While, context: LoopContext, mask: str, has_active: bool) -> None:
-        """The mask at the head of a pass."""
+    def _begin_iteration(self, loop: n.Loop | n.While, context: LoopContext, mask: str, has_active: bool) -> None:
+        """Set the mask at the start of an iteration."""
         self.mask, self.has_active_lane = mask, has_active
         if context.live:
             self.mask, self.has_active_lane = self._load_mask(context.live), False
@@ -250,8 +250,8 @@ class Statements(Expressions):
         if context.skipped:
             self._store_mask(context.skipped, NONE)
 
-    def _go_on(self, context: LoopContext, condition: Value, body: str) -> None:
-        """Ends the head of a pass: goes on where has_active is active and the condition holds for him."""
+    def _enter_body(self, context: LoopContext, condition: Value, body: str) -> None:
+        """Enter the loop body with the active lanes for which the condition holds; exit the loop if there are none."""
         code = self.code
         if condition.shape is Shape.UNIFORM:
             going = condition.text
@@ -272,8 +272,8 @@ class Statements(Expressions):
         context = self._open_loop(loop)
         code.fall_through(head)
         self.token = self._token_inside(loop)
-        self._enter_pass(loop, context, mask, has_active)
-        self._go_on(context, self._evaluate(loop.condition), body)
+        self._begin_iteration(loop, context, mask, has_active)
+        self._enter_body(context, self._evaluate(loop.condition), body)
         self.loops.append(context)
         self._list(loop.body)
         self.loops.pop()
@@ -294,9 +294,9 @@ class Statements(Expressions):
         self._write(counts, start)
         code.fall_through(head)
         self.token = self._token_inside(loop)
-        self._enter_pass(loop, context, mask, has_active)
+        self._begin_iteration(loop, context, mask, has_active)
         counter = self._read(counts)
-        self._go_on(context, self._binary("lt", counter, stop), body)
+        self._enter_body(context, self._binary("lt", counter, stop), body)
         self.values[loop.var] = counter
         self.loops.append(context)
         self._list(loop.body)
@@ -312,11 +312,11 @@ class Statements(Expressions):
         self._after(loop, mask, has_active)
 
     def _is_short(self, loop: n.Loop) -> bool:
-        """Whether a loop ends so soon that nobody needs to ask whether to stop it."""
+        """Whether a loop is so short that it need not poll the stop word."""
         match loop.start, loop.stop:
             case n.Lit(bits=start), n.Lit(bits=stop):
                 nested = any(isinstance(s, (n.Loop, n.While)) for s in walk.statements(loop.body))
-                return stop - start <= _SHORT_LOOP and not nested
+                return stop - start <= _MAX_UNPOLLED_ITERATIONS and not nested
         return False
 
     def _leave_loop(self, statement: n.Break | n.Continue) -> None:
@@ -354,29 +354,29 @@ class Statements(Expressions):
         self._store_mask(cell, self._combine("or", self._load_mask(cell), mask))
 
     def _remove_lanes(self, *cells: Cell | None) -> None:
-        """Takes those who left from the mask."""
+        """Remove the lanes in ``cells`` from the mask."""
         for cell in cells:
             if cell is not None:
                 self.mask = self._and(self.mask, self._not(self._load_mask(cell)))
                 self.has_active_lane = False
 
     def _after(self, statement: n.Stmt, mask: str, has_active: bool) -> None:
-        """The mask behind a statement that some may have left for good."""
-        ways = self.divergent_exits[id(statement)]
+        """Set the mask after a statement from which lanes may have exited."""
+        exits = self.divergent_exits[id(statement)]
         self.mask, self.has_active_lane = mask, has_active
-        if n.Return in ways:
+        if n.Return in exits:
             self._remove_lanes(self.returned)
             if self.token == 0:
                 self._end_if_none_active()
         if self.loops:
             innermost = self.loops[-1]
-            if n.Break in ways and innermost.live:
+            if n.Break in exits and innermost.live:
                 self.mask, self.has_active_lane = self._and(self.mask, self._load_mask(innermost.live)), False
-            if n.Continue in ways:
+            if n.Continue in exits:
                 self._remove_lanes(innermost.skipped)
 
     def _end_if_none_active(self) -> None:
-        """Ends the run where all have returned, so that what follows can count on has_active."""
+        """End the run if all lanes have returned, so that the following code has an active lane."""
         going = self.code.label("going")
         self.code.branch(self._any(self.mask), going, self.run_end)
         self.code.begin(going)
@@ -390,6 +390,6 @@ class Statements(Expressions):
         return self._fresh_token() if id(loop) in self.shapes.divergent else self.token
 
     def poll(self, back: str) -> None:
-        """Goes back to a loop's head, unless the host wants everything to stop."""
+        """Branch back to a loop's head, unless the host has set the stop word."""
         stop = self.code.put("load atomic i32, ptr %stop monotonic, align 4")
         self.code.branch(self.code.put(f"icmp eq i32 {stop}, 0"), back, "abort", likely=True)

@@ -1,9 +1,9 @@
-"""Which buffers does a kernel pass over once? Memory can be told what is read next, and what nobody reads soon.
+"""Streaming buffers: those that a kernel passes over once, for prefetches and non-temporal stores.
 
-What is only read, in several rows at once and not again and again in a loop, is fetched some pages before it is needed:
-processors look prefetch by themselves, but not over the end of a page, and rows that they have mislead them about the one
-that they do not have. What is written once and not read goes past the caches if there is more of it than they hold:
-else memory is read only to be written over.
+Buffers that are only read, in several rows at once and not repeatedly in a loop, are prefetched some pages ahead: the
+processor's own prefetcher stops at page boundaries, and cached rows mislead it about the row that is not cached.
+Buffers that are written once and not read are stored past the caches if they exceed the cache size: otherwise memory
+would be read only to be overwritten.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from vyre.ir import walk
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
 
-# How far memory is read prefetch, and in launches of how many invocations: in smaller ones, what is prefetch is likely to be
-# in the hands of another thread.
+# The prefetch distance, and the least number of invocations of a launch that prefetches: in smaller launches, the
+# prefetched memory is likely to belong to another thread.
 PREFETCH_BYTES: Final = 8192
 PREFETCH_INVOCATIONS: Final = 1 << 18
-# Which constant distance makes two places of a buffer, and how many places without one are likely to be rows.
+# The least constant distance between accesses to different rows, and the least number of unrelated accesses that are
+# likely to be rows.
 MIN_ROW_DISTANCE_BYTES: Final = 4096
 MIN_ROWS: Final = 3
-# What a launch writes at least to write it past the caches: as much as larger processors have.
+# The least number of bytes that a launch stores past the caches: the cache size of larger processors.
 STREAMED_BYTES: Final = 1 << 25
-# Of shorter vectors, several are in one line of a cache.
+# Several shorter vectors would share a cache line.
 MIN_VECTOR_BYTES: Final = 32
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """The buffers to read prefetch, and those to write past the caches."""
+    """The buffers to prefetch, and those to store past the caches."""
 
     read: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
 
 
 def streams_of(program: Program) -> Streams:
-    """The buffers that a program passes over once.
+    """Return the buffers that a program passes over once.
 
-    A processor keeps atomics and such writes in no order, so programs with atomics have none of them.
+    Non-temporal stores are not ordered with atomics, so programs with atomics have none.
     """
     read: set[str] = set()
     repeated: set[str] = set()
@@ -65,9 +66,9 @@ def streams_of(program: Program) -> Streams:
 
 
 def prefetched_loads(program: Program, buffers: frozenset[str]) -> frozenset[int]:
-    """The loads (by identity) to read prefetch: of buffers that are read in places far apart, the first to come to each.
+    """Return the loads (by identity) to prefetch: in buffers with several rows, the first load to reach each row.
 
-    Where a buffer is read in one place only, processors do better by themselves.
+    Buffers with a single row are left to the processor's own prefetcher.
     """
     places: dict[str, dict[object, list[tuple[int, int]]]] = {}
     for node in walk.expressions(program.entry):
@@ -75,16 +76,16 @@ def prefetched_loads(program: Program, buffers: frozenset[str]) -> frozenset[int
             start, offset = _split_offset(node.index)
             key = start if isinstance(start, n.Var | n.InvocationId) else id(start)
             places.setdefault(node.buffer, {}).setdefault(key, []).append((offset, id(node)))
-    prefetch: set[int] = set()
+    chosen: set[int] = set()
     for buffer, found in places.items():
         apart = MIN_ROW_DISTANCE_BYTES // program.buffer(buffer).dtype.bytes
         if len(found) >= MIN_ROWS or any(max(loads)[0] - min(loads)[0] >= apart for loads in found.values()):
-            prefetch.update(max(loads)[1] for loads in found.values())
-    return frozenset(prefetch)
+            chosen.update(max(loads)[1] for loads in found.values())
+    return frozenset(chosen)
 
 
 def _split_offset(index: n.Expr) -> tuple[n.Expr, int]:
-    """An index as another one, and how far it lies behind that."""
+    """Split an index into a base and a constant offset."""
     match index:
         case n.BinOp("add", start, n.Lit(bits)) | n.BinOp("add", n.Lit(bits), start):
             return start, (bits + (1 << 31)) % (1 << 32) - (1 << 31)

@@ -1,6 +1,6 @@
-"""How is LLVM IR written? As lines of text, by a function under way that hands out names and types.
+"""LLVM IR text: types, constants, and builders of modules and functions.
 
-``lanes`` says how many invocations an operation is for: 0 writes a scalar operation, anything else a vector one.
+``lanes`` is the number of invocations of an operation: 0 for a scalar operation, otherwise a vector operation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from vyre.semantics.types import DType
 
-# The type of a value in a register; f16 and bf16 values are held as the f32 that they are.
+# The type of a value in a register; f16 and bf16 are represented exactly as f32.
 ELEMENT: Final[dict[DType, str]] = {
     DType.BOOL: "i1",
     **{dtype: f"i{dtype.bits}" for dtype in DType if dtype.is_integer},
@@ -21,39 +21,39 @@ ELEMENT: Final[dict[DType, str]] = {
     DType.F64: "double",
 }
 
-# The type of an element in memory: always bits, so that nobody takes one NaN for another.
+# The type of an element in memory: always an integer, so that LLVM preserves the bits of NaNs.
 STORED: Final[dict[DType, str]] = {dtype: f"i{8 * dtype.bytes}" for dtype in DType}
 
-# Metadata of a branch whose first way is taken nearly always: what the other way needs is then done there.
+# Metadata of a branch that is nearly always taken: code for the other target is then moved out of the way.
 _LIKELY: Final = '!0 = !{!"branch_weights", i32 1000000, i32 1}'
-# That of a store whose value nobody reads soon.
+# Metadata of a non-temporal store.
 _STREAMED: Final = "!1 = !{i32 1}"
 _SUFFIX: Final = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 
 def shaped(element: str, lanes: int) -> str:
-    """The type of ``lanes`` elements."""
+    """Return the type of ``lanes`` elements."""
     return f"<{lanes} x {element}>" if lanes else element
 
 
 def suffix(element: str, lanes: int) -> str:
-    """How an intrinsic's name spells that type."""
+    """Return the suffix of an intrinsic's name for that type."""
     short = _SUFFIX.get(element, element)
     return f"v{lanes}{short}" if lanes else short
 
 
 def splat(element: str, text: str, lanes: int) -> str:
-    """A constant in every lane."""
+    """Return a constant in every lane."""
     return f"splat ({element} {text})" if lanes else text
 
 
 def float_text(value: float) -> str:
-    """A float constant, as LLVM writes those of every width."""
+    """Return a float constant of any width, in LLVM's hexadecimal form."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def literal_text(bits: int, dtype: DType) -> str:
-    """A constant of a type, from its bits."""
+    """Return a constant of a type, from its bits."""
     match dtype:
         case DType.BOOL:
             return "true" if bits else "false"
@@ -70,7 +70,7 @@ def literal_text(bits: int, dtype: DType) -> str:
 
 
 def _single_text(bits: int) -> str:
-    """An f32 constant is written as the f64 that it is; Python's conversion would change a NaN's payload."""
+    """Return an f32 constant as an f64; NaNs are widened by hand, as Python's conversion changes their payload."""
     if bits & 0x7FFFFFFF > 0x7F800000:
         sign, fraction = bits >> 31, bits & 0x7FFFFF
         return f"0x{sign << 63 | 0x7FF << 52 | fraction << 29:016X}"
@@ -78,7 +78,7 @@ def _single_text(bits: int) -> str:
 
 
 class Module:
-    """The declarations and helper functions that the functions of a module share."""
+    """Declarations and helper functions of a module."""
 
     def __init__(self) -> None:
         self.declarations: dict[str, str] = {}
@@ -90,7 +90,7 @@ class Module:
 
 
 class Code:
-    """A function under way: its lines, and the memory for its variables."""
+    """Builder of a function: its lines and stack allocations."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -99,14 +99,14 @@ class Code:
         self._count = 0
 
     def put(self, text: str) -> str:
-        """An instruction with a result; gives the name of the result."""
+        """Add an instruction with a result; return the name of the result."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return name
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Add an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def label(self, hint: str) -> str:
@@ -114,14 +114,14 @@ class Code:
         return f"{hint}{self._count}"
 
     def begin(self, label: str) -> None:
-        """Begins a block; the one before must have ended."""
+        """Begin a block; the previous one must have a terminator."""
         self.lines.append(f"{label}:")
 
     def go(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
 
     def fall_through(self, label: str) -> None:
-        """Goes on in a block that begins here."""
+        """End the block with a branch to a new block that begins here."""
         self.go(label)
         self.begin(label)
 
@@ -129,14 +129,14 @@ class Code:
         self.lines.append(f"  br i1 {condition}, label %{true}, label %{false}{', !prof !0' if likely else ''}")
 
     def allocate(self, type_name: str) -> str:
-        """Memory of the function's own, which is made a register where that is possible."""
+        """Allocate stack memory, which LLVM promotes to registers where possible."""
         self._count += 1
         name = f"%m{self._count}"
         self.allocations.append(f"  {name} = alloca {type_name}, align 64")
         return name
 
     def intrinsic(self, name: str, result: str, arguments: Iterable[tuple[str, str]], overloads: Iterable[str]) -> str:
-        """A call of an LLVM intrinsic, which is declared; ``overloads`` are the suffixes of its name."""
+        """Declare and call an LLVM intrinsic; ``overloads`` are the suffixes of its name."""
         full = ".".join((f"llvm.{name}", *overloads))
         return self.call(full, result, list(arguments))
 
@@ -148,9 +148,9 @@ class Code:
         if result == "void":
             self.do(f"call void @{name}({passed_guard})")
             return ""
-        # What a function of a library means is said by us: LLVM takes fmod(0, x) for 0 even where x is no number.
-        ours = " nobuiltin" if declare and not name.startswith("llvm.") else ""
-        return self.put(f"call {result} @{name}({passed_guard}){ours}")
+        # LLVM must not apply its own knowledge of library functions: it folds fmod(0, x) to 0 even if x is NaN.
+        nobuiltin = " nobuiltin" if declare and not name.startswith("llvm.") else ""
+        return self.put(f"call {result} @{name}({passed_guard}){nobuiltin}")
 
     def helper(
         self,
@@ -160,7 +160,7 @@ class Code:
         write: Callable[[Code, list[str]], str],
         attributes: str = "nounwind",
     ) -> str:
-        """A call of a helper function of the module; ``write`` writes its body once and gives its result."""
+        """Call a helper function of the module; ``write`` writes its body on first use and returns its result."""
         if name not in self.module.helpers:
             self.module.helpers[name] = ""
             inner = Code(self.module)
@@ -174,7 +174,7 @@ class Code:
 
 
 def spread(code: Code, element: str, text: str, lanes: int) -> str:
-    """A scalar in every lane."""
+    """Broadcast a scalar to every lane."""
     if not text.startswith("%"):
         return splat(element, text, lanes)
     kind = shaped(element, lanes)

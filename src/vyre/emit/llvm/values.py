@@ -1,4 +1,4 @@
-"""What is a value while a kernel is written, and where does a variable live?"""
+"""Values and variable storage of a kernel that is being emitted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Cell", "LoopContext", "Shape", "Value"]
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
-    """A value under way: the text of a vector, or of the scalar that lane 0 has if the shape tells about the others."""
+    """A value: the text of a vector, or of lane 0's scalar if the shape determines the other lanes."""
 
     dtype: DType
     shape: Shape
@@ -19,9 +19,9 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Where a variable, or a mask (no type), lives: in the function's memory, or at an offset in the workgroup's.
+    """Storage of a variable, or of a mask (no type): a pointer to stack memory, or an offset in workgroup memory.
 
-    A set of lanes may lie there as a word.
+    ``token`` is the set of lanes that declared it. ``is_word``: it stores a mask as an integer word.
     """
 
     dtype: DType | None
@@ -38,10 +38,10 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class LoopContext(msgspec.Struct):
-    """A loop under way. Without masks, all leave it by a jump.
+    """An open loop. Without masks, all lanes leave it by a jump.
 
-    ``live`` are the lanes that are still in it, ``skipped`` those that have ended their pass. A search changes nothing
-    but sets of lanes.
+    ``live`` are the lanes that are still in the loop, ``skipped`` those that have finished the iteration.
+    ``is_search``: it is a search loop, whose masks are words.
     """
 
     latch: str

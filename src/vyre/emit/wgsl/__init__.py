@@ -1,4 +1,4 @@
-"""How is a program written for WebGPU? As WGSL text; nothing here needs a device."""
+"""WGSL emitter for WebGPU. It needs no device."""
 
 from vyre.emit.wgsl.kernel import WgslKernel, emit_wgsl
 from vyre.emit.wgsl.module import ENTRY

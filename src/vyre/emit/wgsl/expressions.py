@@ -1,4 +1,4 @@
-"""How is an expression written in WGSL? As one statement for each operation, in the order of evaluation."""
+"""Expressions in WGSL: one statement per operation, in the order of evaluation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vyre.semantics.types import DType
 
 _MATH: Final = frozenset(MATH_FUNCTIONS)
 _AXES: Final = "xyz"
-# A zero of which no compiler knows that it is one.
+# A zero that compilers cannot prove to be zero.
 HIDDEN_ZERO: Final = "hidden_zero"
 OVERRUN: Final = "overrun"
 _COMPUTED: Final = (n.BinOp, n.UnOp, n.Cast, n.Bitcast, n.Select, n.Fma)
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A value as text. ``is_name``: a name, a field or a constant; if not, an operation that is still to be bound."""
+    """A value as text. ``is_name``: a name, a field or a constant; otherwise an operation that is not bound yet."""
 
     dtype: DType
     text: str
@@ -35,7 +35,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class Expressions:
-    """Writes expressions into ``lines``; collects the functions that they call."""
+    """Writer of expressions into ``lines``; collects the functions that they call."""
 
     def __init__(self) -> None:
         self.lines = Lines()
@@ -51,12 +51,12 @@ class Expressions:
         self._hiding = False
 
     def use(self, name: str) -> str:
-        """Asks for a function of the library."""
+        """Request a library function; return its name."""
         self.library[name] = None
         return name
 
     def function(self, key: Hashable, hint: str, write: Callable[[str], str]) -> str:
-        """The name of a function of the kernel's own, which is written when it is first asked for."""
+        """Return the name of a function generated for this kernel; it is written on first use."""
         found = self.own_functions.get(key)
         if found is None:
             name = self.names.make(hint)
@@ -64,13 +64,13 @@ class Expressions:
         return found[0]
 
     def builtin(self, name: str) -> str:
-        """The name under which the kernel has one of WGSL's builtin values."""
+        """Return the kernel's parameter for one of WGSL's builtin values."""
         if name not in self.builtins:
             self.builtins[name] = self.names.make(_BUILTIN_HINTS[name])
         return self.builtins[name]
 
     def bind(self, value: Value) -> Value:
-        """The value under a name."""
+        """Bind a value to a name."""
         if value.is_name and not value.is_constant:
             return value
         name = self.names.make("t")
@@ -78,10 +78,10 @@ class Expressions:
         return Value(value.dtype, name)
 
     def shared(self, root: n.Expr) -> Value:
-        """The value of an expression that others may be built on.
+        """Return the value of an expression that other expressions may use.
 
-        Mesa 22 goes over every path from a branch's condition to the uniforms it depends on, of which there are too
-        many where values are used again and again; a value that is hidden ends the path.
+        Mesa 22 walks every path from a branch condition to the uniforms it depends on. Shared values make the number of
+        paths exponential, so uniforms in shared values are combined with the hidden zero, which ends the path.
         """
         self._hiding = True
         value = self.evaluate(root)
@@ -89,10 +89,10 @@ class Expressions:
         return value
 
     def evaluate(self, root: n.Expr) -> Value:
-        """The value of an expression; its last operation is not bound yet."""
+        """Return the value of an expression; its last operation is not bound yet."""
 
         def combine(node: n.Expr, given: list[Value]) -> Value:
-            # WGSL computes what is constant itself, and refuses what overflows there.
+            # WGSL evaluates constant expressions at compile time, and rejects those that overflow.
             if type(node) in _COMPUTED and all(value.is_constant for value in given):
                 given[0] = self.bind(given[0])
             value = self._expression(node, given)
@@ -101,7 +101,7 @@ class Expressions:
         return walk.fold(root, combine)
 
     def named(self, root: n.Expr) -> Value:
-        """The value of an expression, as a name or a constant."""
+        """Return the value of an expression as a name or a constant."""
         value = self.evaluate(root)
         return value if value.is_name else self.bind(value)
 
@@ -179,7 +179,7 @@ class Expressions:
         return self._operation(OPERATORS[op].result_type(dtype), o.unary(op, dtype, operand.text, self.use))
 
     def _math_function(self, op: str, dtype: DType, name: str) -> str:
-        """The steps of a math function's one definition."""
+        """Return a function that computes the steps of a math function's tape."""
         lines = Lines()
         values: list[Value] = []
         steps = tape(op, dtype).steps
@@ -219,7 +219,7 @@ class Expressions:
         return self._operation(place.dtype, f"{name}({', '.join(texts)})")
 
     def declare(self, name: str, dtype: DType) -> str:
-        """A name for a variable of the program."""
+        """Return a name for a variable of the program."""
         made = self.names.make(name)
         self.variables[name] = Value(dtype, made)
         return made

@@ -1,9 +1,9 @@
-"""How does a program become a WGSL kernel? Statement by statement; where invocations meet, in lockstep.
+"""WGSL kernels from programs: statements, with lockstep execution where invocations must synchronise.
 
-A program in which nobody leaves before others and subgroups do not meet is written as it stands: the checker has made
-sure that its barriers are in uniform control flow. In all others the workgroup walks the statements that hold a meeting
-point together, whether or not somebody has something to do there: each invocation keeps in a variable whether it is on,
-and they vote whether to enter a branch or another pass of a loop.
+A program without early exits and subgroup operations is emitted statement by statement: the checker guarantees that its
+barriers are in uniform control flow. In other programs, all invocations of a workgroup execute together every statement
+that contains a synchronisation point. Each invocation has a flag ``on`` that tells whether it is active, and the
+invocations vote on whether to enter a branch or another iteration of a loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from vyre.lower.fresh_names import fresh_names
 from vyre.lower.transfers import Capture
 from vyre.semantics.types import DType
 
-# No device that ends loops by itself does so before this many passes of all loops together.
+# Devices that end long loops allow at least this many iterations of all loops together.
 _SAFE_PASSES: Final = 1 << 15
 _SUBGROUP_OPERATIONS: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 
@@ -41,10 +41,10 @@ _SUBGROUP_OPERATIONS: Final = (n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupRe
 class WgslKernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to launch it.
 
-    Binding 0 is the parameter block: words, the grid, its number of workgroups, a zero and the lengths of the buffers
-    in ``sized``. The bindings from 1 on are ``buffers``; the last of those are what ``captures`` says, which the launch
-    has to provide. ``shared_bytes`` is all the workgroup memory that the kernel has. With ``has_faults`` one more
-    binding follows: a word that the kernel sets if a loop ended before its time.
+    Binding 0 is the parameter block, in words: the grid, its number of workgroups, a zero, and the lengths of the
+    buffers in ``sized``. The bindings from 1 on are ``buffers``, the last of which are the ``captures`` that the launch
+    provides. ``shared_bytes`` is all workgroup memory of the kernel. With ``has_faults`` one more binding follows: a
+    word that the kernel sets if the device ended a loop early.
     """
 
     text: str
@@ -60,22 +60,22 @@ class WgslKernel(msgspec.Struct, frozen=True):
 def emit_wgsl(
     program: Program, *, folded: bool = False, watches_loops: bool = False, native_subgroups: bool = False
 ) -> WgslKernel:
-    """Writes a legal program without grid-wide sync_points.
+    """Emit a legal program without grid-wide cuts.
 
-    A ``folded`` kernel runs any grid, folded over the axes. One that ``watches_loops`` is for a device that ends loops
-    by itself after some number of passes: it notices, unless its loops are sure to have fewer.
-    With ``native_subgroups``, those of the device are as large as the program's, and have consecutive lanes.
+    A ``folded`` kernel runs any grid, folded over the axes. ``watches_loops`` is for devices that end loops after some
+    number of iterations: the kernel detects it, unless its loops are certain to have fewer iterations.
+    ``native_subgroups``: the device's subgroups have the program's size and consecutive lanes.
     """
     if watches_loops and _max_passes(inline_calls(program).entry) <= _SAFE_PASSES:
         kernel = _Emitter(program, folded, False, native_subgroups).run()
-        # The functions of the library have loops of their own.
+        # Library functions also contain loops.
         if f"{OVERRUN}(" not in kernel.text:
             return kernel
     return _Emitter(program, folded, watches_loops, native_subgroups).run()
 
 
 class _Exits(msgspec.Struct, frozen=True):
-    """What to set to false when an invocation leaves: the pass of the loop, the loop, the program."""
+    """The flags to clear when an invocation leaves the iteration of a loop, the loop, or the program."""
 
     skip: tuple[str, ...] = ()
     leave: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class _Emitter(ModuleWriter):
         self.in_lockstep = stats.has(*_SUBGROUP_OPERATIONS) or (some_leave and stats.has_barriers)
         self.sync_points = _synchronizing_statements(self.program.entry) if self.in_lockstep else set()
         self.exits: _Exits | None = None
-        # For each loop around, the flag that says that it has come to its end; "" where nobody watches.
+        # For each enclosing loop, the flag that it has ended regularly; "" if loops are not watched.
         self.loops: list[str] = []
 
     def run(self) -> WgslKernel:
@@ -116,15 +116,15 @@ class _Emitter(ModuleWriter):
         )
 
     def _list(self, body: n.Body) -> None:
-        """Writes a list. In lockstep, what follows a statement that may switch somebody off asks who is still on."""
+        """Write a list. In lockstep, code after a statement that may deactivate invocations is guarded by the flag."""
         if self.exits is None or self.loops or not any(map(_may_exit, body)):
             for statement in body:
                 self._statement(statement)
             return
         head = ""
-        for stretch in _split_after_exits(body):
+        for piece in _split_after_exits(body):
             with self.lines.block(head) if head else nullcontext():
-                for statement in stretch:
+                for statement in piece:
                     if isinstance(statement, n.Let):
                         self._hoist_value(statement.name, self.shared(statement.value))
                     else:
@@ -186,7 +186,7 @@ class _Emitter(ModuleWriter):
         )
 
     def _stable(self, expression: n.Expr) -> Value:
-        """A value that nothing changes any more."""
+        """Return a value that later assignments do not change."""
         value = self.named(expression)
         is_changing = isinstance(expression, n.Var) and expression.name in self.assigned
         return self.bind(msgspec.structs.replace(value, is_name=False)) if is_changing else value
@@ -220,7 +220,7 @@ class _Emitter(ModuleWriter):
                 self._break()
 
     def _break(self) -> None:
-        """Leaves the innermost loop, as it is meant to be left."""
+        """Leave the innermost loop, and record that this is regular."""
         if self.loops[-1]:
             self.lines.add(f"{self.loops[-1]} = true;")
         self.lines.add("break;")
@@ -248,7 +248,7 @@ class _Emitter(ModuleWriter):
             self._break()
 
     def _hoist(self, hint: str, dtype: DType) -> str:
-        """A variable of the whole kernel; it starts as zero."""
+        """Declare a variable at the start of the kernel; it is zero-initialised."""
         name = self.names.make(hint)
         self.hoisted.append(f"var {name}: {REGISTER[dtype]};")
         return name
@@ -259,7 +259,7 @@ class _Emitter(ModuleWriter):
         return name
 
     def _phased_list(self, body: n.Body, on: str, exits: _Exits) -> None:
-        """Writes a list that the whole workgroup walks; ``on`` is the flag of who takes part."""
+        """Write a list that the whole workgroup executes; ``on`` is the flag of active invocations."""
         for part in _split_at(body, self.sync_points):
             if isinstance(part, tuple):
                 self._run(part, on, exits)
@@ -278,7 +278,7 @@ class _Emitter(ModuleWriter):
                         self._phased_list(inner, on, exits)
 
     def _run(self, statements: tuple[n.Stmt, ...], on: str, exits: _Exits) -> None:
-        """Statements in which nobody meets, for those who are on; their variables outlive them."""
+        """Write statements without synchronisation, for active invocations; their variables stay visible after them."""
         self.exits = exits
         with self.lines.block(f"if ({on})"):
             if any(map(_may_exit, statements)):
@@ -292,19 +292,19 @@ class _Emitter(ModuleWriter):
         self.exits = None
 
     def _hoist_value(self, name: str, value: Value) -> None:
-        kept = self._hoist(name, value.dtype)
-        self.variables[name] = Value(value.dtype, kept)
-        self.lines.add(f"{kept} = {value.text};")
+        hoisted = self._hoist(name, value.dtype)
+        self.variables[name] = Value(value.dtype, hoisted)
+        self.lines.add(f"{hoisted} = {value.text};")
 
     def _evaluate_masked(self, expression: n.Expr, on: str, hint: str) -> str:
-        """The value that an expression has for those who are on, in a variable of the kernel; else what it had."""
+        """Evaluate an expression in active invocations into a hoisted variable; inactive ones keep its old value."""
         if isinstance(expression, n.Lit):
             return self.evaluate(expression).text
         with self.lines.block(f"if ({on})"):
             value = self.evaluate(expression)
-            kept = self._hoist(hint, value.dtype)
-            self.lines.add(f"{kept} = {value.text};")
-        return kept
+            hoisted = self._hoist(hint, value.dtype)
+            self.lines.add(f"{hoisted} = {value.text};")
+        return hoisted
 
     def _any_active(self, flag: str) -> str:
         vote = self.function(
@@ -317,7 +317,7 @@ class _Emitter(ModuleWriter):
         sides = [(then, f"{on} && {chosen}")]
         if otherwise:
             sides.append((otherwise, f"{on} && !{chosen}"))
-        # Who is in the other branch is decided before anybody can leave in the first.
+        # Both flags are set first, because invocations may exit in the first branch.
         flags = [self._flag("on", value) for _, value in sides]
         for (body, _), flag in zip(sides, flags, strict=True):
             with self.lines.block(f"if ({self._any_active(flag)})"):
@@ -353,7 +353,7 @@ class _Emitter(ModuleWriter):
             self.lines.add(f"{OVERRUN}(!{ended});")
 
     def _subgroup_operation(self, name: str, operation: n.Expr, on: str) -> None:
-        """A subgroup operation, on the values of those who are on."""
+        """Write a subgroup operation on the values of active invocations."""
         given = [self.variables[v.name] if isinstance(v, n.Var) else self.evaluate(v) for v in walk.operands(operation)]
         lane, dtype = self.lane, given[0].dtype
         match operation:
@@ -369,7 +369,7 @@ class _Emitter(ModuleWriter):
                 call = self.function(("reduce", op, dtype), hint, lambda made: self._reduce(made, op, dtype))
                 value = Value(dtype, f"{call}({on}, {given[0].text}, {lane})")
             case _:
-                raise TypeError(f"{type(operation).__name__} is no meeting of a subgroup")
+                raise TypeError(f"{type(operation).__name__} is not a subgroup operation")
         self._hoist_value(name, value)
 
     def _ballot(self, made: str) -> str:
@@ -397,7 +397,7 @@ class _Emitter(ModuleWriter):
 
 
 def _bind_subgroup_operations(program: Program) -> Program:
-    """The program with every operation of a subgroup bound to a variable by itself."""
+    """Return the program with every subgroup operation bound to a variable of its own."""
     if not program.stats().has(*_SUBGROUP_OPERATIONS):
         return program
     names = fresh_names(program)
@@ -414,15 +414,15 @@ def _bind_subgroup_operations(program: Program) -> Program:
 
 
 def _synchronizing_statements(body: n.Body) -> set[int]:
-    """The statements at which invocations meet, and those with such a statement inside, by identity."""
+    """Return the statements at which invocations synchronise and the statements that contain one, by identity."""
     found: set[int] = set()
 
     def visit(inner: n.Body) -> bool:
         any_found = False
         for statement in inner:
             inside = [visit(part) for part in walk.bodies(statement)]
-            meets = isinstance(statement, n.Let) and isinstance(statement.value, _SUBGROUP_OPERATIONS)
-            if meets or isinstance(statement, n.Barrier) or any(inside):
+            synchronises = isinstance(statement, n.Let) and isinstance(statement.value, _SUBGROUP_OPERATIONS)
+            if synchronises or isinstance(statement, n.Barrier) or any(inside):
                 found.add(id(statement))
                 any_found = True
         return any_found
@@ -432,7 +432,7 @@ def _synchronizing_statements(body: n.Body) -> set[int]:
 
 
 def _split_at(body: n.Body, sync_points: set[int]) -> Iterator[tuple[n.Stmt, ...] | n.Stmt]:
-    """The stretches of a list in which nobody meets, and the statements between them."""
+    """Yield the runs of a list without synchronisation as tuples, and the synchronising statements between them."""
     run: list[n.Stmt] = []
     for statement in body:
         if id(statement) not in sync_points:
@@ -447,19 +447,19 @@ def _split_at(body: n.Body, sync_points: set[int]) -> Iterator[tuple[n.Stmt, ...
 
 
 def _split_after_exits(body: n.Body) -> Iterator[list[n.Stmt]]:
-    """A list in pieces: each but the last ends with a statement that may leave the list."""
-    stretch: list[n.Stmt] = []
+    """Yield a list in pieces; each but the last ends with a statement that may exit the list."""
+    piece: list[n.Stmt] = []
     for statement in body:
-        stretch.append(statement)
+        piece.append(statement)
         if _may_exit(statement):
-            yield stretch
-            stretch = []
-    if stretch:
-        yield stretch
+            yield piece
+            piece = []
+    if piece:
+        yield piece
 
 
 def _may_exit(statement: n.Stmt) -> bool:
-    """Whether a statement may leave the list that it is in: by a return, or a jump out of a loop around it."""
+    """Whether a statement may exit its list, by a return or a jump out of an enclosing loop."""
     if isinstance(statement, (n.Break, n.Continue)):
         return True
     if isinstance(statement, (n.Loop, n.While)):
@@ -468,8 +468,8 @@ def _may_exit(statement: n.Stmt) -> bool:
 
 
 def _max_passes(body: n.Body) -> float:
-    """How many passes of loops a list has at most, if their bounds are written there."""
-    most = 0.0
+    """Return an upper bound on the loop iterations in a list; infinite unless all loop bounds are literals."""
+    bound = 0.0
     for statement in body:
         inside = sum(map(_max_passes, walk.bodies(statement)))
         match statement:
@@ -477,12 +477,12 @@ def _max_passes(body: n.Body) -> float:
                 inside = max(0, stop - start) * (1 + inside)
             case n.Loop() | n.While():
                 return math.inf
-        most += inside
-    return most
+        bound += inside
+    return bound
 
 
 def _orders_storage(program: Program) -> bool:
-    """Whether a barrier orders accesses to storage: some buffer of the host's is both written and read."""
+    """Whether barriers must order accesses to storage: some host buffer is both written and read."""
     read: set[str] = set()
     for statement in walk.statements(program.entry):
         if isinstance(statement, n.CopyBytes):

@@ -1,4 +1,4 @@
-"""Which functions does a kernel bring with it? Those of ``library.wgsl`` that it uses, and those that they use."""
+"""Library functions of WGSL kernels, from ``library.wgsl``: a kernel contains those that it calls, transitively."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @cache
 def functions() -> dict[str, str]:
-    """The text of every function, by name."""
+    """Return the text of every library function, by name."""
     text = files(__package__).joinpath("library.wgsl").read_text(encoding="utf-8")
     return {match[1]: match[0] for match in _FUNCTION.finditer(text)}
 
@@ -26,7 +26,7 @@ def _uses(name: str) -> tuple[str, ...]:
 
 
 def needed(names: Iterable[str]) -> list[str]:
-    """The texts of these functions and of all that they call, in the library's order."""
+    """Return the texts of these functions and of all that they call, in the library's order."""
     wanted: set[str] = set()
     pending = list(names)
     while pending:

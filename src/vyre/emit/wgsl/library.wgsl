@@ -1,13 +1,13 @@
-// What WGSL has no exact operation for. A kernel gets the functions that it uses. They choose between values and do not
-// branch, because compilers of shaders take long over branches.
-// 64-bit integers are pairs of words, the low one first. f16 and bf16 values are held as the f32 that they are.
+// Functions for operations that WGSL lacks or does not define exactly. A kernel contains the functions that it calls.
+// They select between values instead of branching, because shader compilers are slow on branches.
+// 64-bit integers are pairs of words, low word first. f16 and bf16 values are represented exactly as f32.
 
-// The same value, though no compiler knows that; doing it twice hides as much as doing it once.
+// The identity, opaque to compilers; applying it twice is the same as applying it once.
 fn kept(x: f32) -> f32 {
   return bitcast<f32>(hidden_zero | bitcast<u32>(x));
 }
 
-// The same value, though no compiler knows that it is the same as one that was kept.
+// The identity, opaque to compilers, and not provably equal to the result of kept.
 fn apart(x: f32) -> f32 {
   return bitcast<f32>(hidden_zero + bitcast<u32>(x));
 }
@@ -25,7 +25,7 @@ fn is_nan_f32(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
-// An integer that orders as the number does, -0 below +0.
+// An integer with the order of the floats, -0 below +0.
 fn order_of_f32(x: f32) -> i32 {
   let bits = bitcast<i32>(x);
   return bits ^ ((bits >> 31u) & 0x7fffffffi);
@@ -81,7 +81,7 @@ fn mod_f32(a: f32, b: f32) -> f32 {
   return bitcast<f32>(sign | select(select(found, whole, is_less), 0x7fc00000u, !is_number));
 }
 
-// The f32 nearest to significand * 2**exponent, as bits; the significand may end in a bit that tells of more.
+// The f32 nearest to significand * 2**exponent, as bits; the last bit of the significand may be sticky.
 fn nearest_f32(significand: vec2<u32>, exponent: i32) -> u32 {
   let zeros = clz_u64(significand).x;
   let biased = exponent + 190i - i32(zeros);
@@ -93,7 +93,7 @@ fn nearest_f32(significand: vec2<u32>, exponent: i32) -> u32 {
   return select(select(bits, 0x7f800000u, biased >= 255i), 0u, (significand.x | significand.y) == 0u);
 }
 
-// A shift to the right whose last bit tells whether anything was lost.
+// A right shift with a sticky last bit.
 fn jam_u64(a: vec2<u32>, amount: u32) -> vec2<u32> {
   let found = shr_u64(a, amount);
   let back = shl_u64(found, amount);
@@ -159,8 +159,8 @@ fn round_bf16(x: f32) -> f32 {
   return select(bitcast<f32>(up), x, is_nan_f32(x));
 }
 
-// An integer's magnitude as f32, rounded toward zero, with the last bit set if anything was lost: so that rounding it
-// to a shorter type rounds once.
+// An integer's magnitude as f32, rounded to odd (toward zero, with a sticky last bit), so that rounding the result to
+// a shorter type rounds once.
 fn odd_f32_of_u64(a: vec2<u32>) -> f32 {
   let zeros = clz_u64(a).x;
   let top = shl_u64(a, zeros);
@@ -221,7 +221,7 @@ fn i64_of_f32(x: f32) -> vec2<u32> {
   return select(found, bound_i64(sign), magnitude.y >= 0x80000000u);
 }
 
-// The product of two words, whole.
+// The full product of two words.
 fn mul_words(a: u32, b: u32) -> vec2<u32> {
   let low_a = a & 0xffffu;
   let low_b = b & 0xffffu;
@@ -234,7 +234,7 @@ fn mul_high_u32(a: u32, b: u32) -> u32 {
   return mul_words(a, b).y;
 }
 
-// As unsigned, a negative factor is too big by 2**32: the other factor comes off the upper half.
+// As unsigned, a negative factor is too large by 2**32: subtract the other factor from the upper half.
 fn mul_high_i32(a: i32, b: i32) -> i32 {
   return i32(mul_words(u32(a), u32(b)).y) - select(0i, b, a < 0i) - select(0i, a, b < 0i);
 }
@@ -326,13 +326,13 @@ fn abs_i64(a: vec2<u32>) -> vec2<u32> {
   return select(a, sub_u64(vec2<u32>(0u, 0u), a), a.y >= 0x80000000u);
 }
 
-// A digit of a quotient that may be one too large, and what is left, mended.
+// Correct a quotient digit that may be one too large, and the remainder.
 fn mended(digit: vec2<u32>, by_high: u32, by_low: u32, next: u32) -> vec2<u32> {
   let is_large = digit.x >= 0x10000u || digit.x * by_low > ((digit.y << 16u) | next);
   return select(digit, vec2<u32>(digit.x - 1u, digit.y + by_high), is_large && digit.y < 0x10000u);
 }
 
-// The quotient and the remainder of two words by one that is greater than the high one, in digits of half a word.
+// Quotient and remainder of two words by a word that is greater than the high one, in digits of half a word.
 fn divide_words(high: u32, low: u32, by: u32) -> vec2<u32> {
   let zeros = countLeadingZeros(by);
   let whole = shl_u64(vec2<u32>(low, high), zeros);

@@ -1,7 +1,7 @@
-"""How are buffers read and written in WGSL? As words, behind functions that check bounds.
+"""Buffer accesses in WGSL: functions that check bounds and access whole words.
 
-Loads outside a buffer give zero and stores there do nothing. Elements shorter than a word share it, so they are
-stored by an atomic and and or, which leave its other elements alone.
+Loads out of bounds give zero and stores out of bounds do nothing. Elements shorter than a word share one, so they are
+stored by an atomic `and` and `or`, which preserve the other elements of the word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ATOMIC: Final = {
     AtomicOp.MIN: "atomicMin",
     AtomicOp.MAX: "atomicMax",
 }
-# What the functions written here call their parameters and variables.
+# The names of parameters and variables in the functions of this module.
 LOCAL_NAMES: Final = frozenset(
     {
         "i", "value", "word", "bits", "shift", "expected", "old", "tried",
@@ -51,7 +51,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The type of a word in memory."""
+        """Return the type of a word in memory."""
         return "i32" if self.dtype is DType.I32 else "u32"
 
     @property
@@ -67,7 +67,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"@group(0) @binding({binding}) var<storage, {access}> {self.name}: array<{element}>;"
 
     def read(self, at: str) -> str:
-        """The word at an index that is in bounds."""
+        """Return the word at an index that is in bounds."""
         word = f"{self.name}[{at}]"
         return f"atomicLoad(&{word})" if self.is_atomic else word
 
@@ -78,12 +78,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def shared_words(decl: BufferDecl) -> int:
-    """How many words a buffer of workgroup memory takes."""
+    """Return the number of words of a buffer in workgroup memory."""
     return -(-decl.count * decl.dtype.bytes // 4)
 
 
 def load_function(place: Place, name: str, use: Use, *, proved: bool) -> str:
-    """A function that gives an element, or zero; ``proved``: its index is always in bounds."""
+    """Return a function that loads an element, or zero out of bounds; ``proved``: the index is always in bounds."""
     dtype, lines = place.dtype, Lines()
 
     def checked(nothing: str, value: str) -> str:
@@ -105,12 +105,12 @@ def load_function(place: Place, name: str, use: Use, *, proved: bool) -> str:
 
 
 def _shift(at: str, size: int) -> str:
-    """How far up in its word an element lies."""
+    """Return the bit offset of an element in its word."""
     return f"({8 * size}u * ({at} % {4 // size}u))"
 
 
 def store_function(place: Place, name: str, use: Use, *, proved: bool) -> str:
-    """A procedure that sets an element, if it is there; ``proved``: it always is."""
+    """Return a function that stores an element if it is in bounds; ``proved``: it always is."""
     dtype, lines = place.dtype, Lines()
     check = nullcontext() if proved else lines.block(f"if (i < {place.length})")
     with lines.block(f"fn {name}(i: u32, value: {REGISTER[dtype]})"), check:
@@ -134,7 +134,7 @@ def _merge(lines: Lines, place: Place, at: str, size: int, bits: str) -> None:
 
 
 def atomic_function(place: Place, name: str, op: AtomicOp) -> str:
-    """A function that changes an element, if it is there, and gives the old one, or zero."""
+    """Return a function that changes an element if it is in bounds; its result is the old element, or zero."""
     lines, word = Lines(), place.word
     given = {AtomicOp.LOAD: "", AtomicOp.COMPARE_EXCHANGE: f", expected: {word}, value: {word}"}
     with lines.block(f"fn {name}(i: u32{given.get(op, f', value: {word}')}) -> {word}"):
@@ -148,7 +148,7 @@ def atomic_function(place: Place, name: str, op: AtomicOp) -> str:
             if op is AtomicOp.COMPARE_EXCHANGE:
                 lines.add("var done = old != expected;")
                 with lines.block("while (!done)"):
-                    # The weak exchange may fail without a reason.
+                    # The weak exchange may fail spuriously.
                     lines.add(f"let tried = atomicCompareExchangeWeak({cell}, expected, value);")
                     lines.add("old = tried.old_value;")
                     lines.add("done = tried.exchanged || old != expected;")
@@ -158,7 +158,7 @@ def atomic_function(place: Place, name: str, op: AtomicOp) -> str:
 
 
 def copy_function(source: Place, destination: Place, name: str) -> str:
-    """A procedure that copies bytes: zeros past the source's end, nothing past the destination's."""
+    """Return a function that copies bytes: zeros past the source's end, nothing past the destination's."""
     lines = Lines()
     with lines.block(f"fn {name}(start: u32, to: u32, size: u32)"):
         lines.add(f"let available = {source.byte_count} - min(start, {source.byte_count});")

@@ -1,8 +1,8 @@
-"""What stands around the statements of a kernel? Declarations, functions, and how an invocation finds out who it is.
+"""WGSL modules: the declarations, functions and entry point around the statements of a kernel.
 
-Workgroups are declared with one axis and whole vectors: Mesa's driver for processors runs vectors along the first axis,
-and where lanes of one are missing, they go on in loops all the same. So a workgroup may have more lanes than
-invocations; the others have nothing to do.
+Workgroups are declared with one axis and a multiple of the vector width: Mesa's CPU driver runs vectors along the first
+axis, and the missing lanes of a partial vector keep running in loops. A workgroup may therefore have more lanes on the
+device than the program has invocations; the surplus lanes are inactive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vyre.lower.transfers import Capture
 ENTRY: Final = "main"
 FAULTS: Final = "var<storage, read_write> faults: array<atomic<u32>>;"
 _WIDEST_VECTOR: Final = 16
-# What follows every loop is given whether the loop would still go on.
+# Called after every loop with whether its condition still holds, that is, whether the device cut the loop short.
 _OVERRUN_NOTED: Final = """fn overrun(going: bool) {
   if (going) {
     atomicStore(&faults[0], 1u);
@@ -34,10 +34,10 @@ _OVERRUN_IMPOSSIBLE: Final = """fn overrun(going: bool) {
 
 
 class ModuleWriter(Expressions):
-    """A kernel under way. ``lanes`` is how many invocations a workgroup has on the device, ``size`` how many are meant.
+    """Builder of a module. ``lanes`` is the size of a workgroup on the device, ``size`` its size in the program.
 
-    ``in_lockstep`` says that those who are too many take part in every barrier; if not, they end at once. ``native``: the
-    device's subgroups are the program's, and all their lanes are there.
+    ``in_lockstep``: surplus lanes take part in every barrier; otherwise they return at once. ``native``: the device's
+    subgroups match the program's, and all their lanes exist.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ModuleWriter(Expressions):
         return self.builtin("local_invocation_index")
 
     def host(self) -> list[m.Place]:
-        """The host's buffers in the order of their bindings, then those that the launch provides."""
+        """Return the host's buffers in the order of their bindings, then those that the launch provides."""
         places = [place for place in self.places.values() if place.decl.role is not Role.SHARED]
         captured = {capture.buffer for capture in self.captures}
         return sorted(places, key=lambda place: (place.decl.name in captured, place.decl.binding))
@@ -78,7 +78,7 @@ class ModuleWriter(Expressions):
     def _place_buffers(self) -> None:
         atomic = _atomic_buffers(self.program)
         for decl in self.program.buffers:
-            # The functions of a buffer have names of their own inside, which must not hide it.
+            # The local names in a buffer's functions must not shadow the buffer.
             name = self.names.make(f"{decl.name}_words" if decl.name in m.LOCAL_NAMES else decl.name)
             if decl.count:
                 length = f"{decl.count}u"
@@ -88,7 +88,7 @@ class ModuleWriter(Expressions):
             self.places[decl.name] = m.Place(decl, name, length, decl.name in atomic)
 
     def workgroup_array(self, hint: str, words: int, element: str = "u32") -> str:
-        """Workgroup memory of the kernel's own."""
+        """Return the name of a workgroup array that the emitter adds; the array is declared on first use."""
         found = self.workgroup_arrays.get(hint)
         if found is None:
             name = self.names.make(hint)
@@ -97,7 +97,7 @@ class ModuleWriter(Expressions):
         return found.split()[1].removesuffix(":")
 
     def text(self) -> str:
-        """The whole kernel, when its statements are written."""
+        """Return the text of the module, after its statements are written."""
         fields = ["  grid: vec3<u32>,", "  groups: u32,", "  zero: u32,"]
         fields += [f"  {self.places[name].length.removeprefix('launch.')}: u32," for name in self.sized]
         declared = ["@group(0) @binding(0) var<uniform> launch: Launch;"]
@@ -123,7 +123,7 @@ class ModuleWriter(Expressions):
         if self.lanes != self.size and not self.in_lockstep:
             prologue += [f"if ({self.lane} >= {self.size}u) {{", "  return;", "}"]
         if hides:
-            # Not the uniform alone: a driver may look its value up, and compile for that.
+            # Not the uniform alone: a driver may read its value and specialise for it.
             prologue.append(f"{HIDDEN_ZERO} = launch.zero & {self.builtin('workgroup_id')}.x;")
         prologue = [*self._define_ids(), *prologue]
         arguments = [f"@builtin({name}) {made}: {_builtin_type(name)}" for name, made in self.builtins.items()]
@@ -134,7 +134,7 @@ class ModuleWriter(Expressions):
         return "\n".join([f"@compute @workgroup_size({self.lanes}, 1, 1)", head, *body, "}"])
 
     def _clear_shared(self) -> list[str]:
-        """Sets workgroup memory to zero: not every driver does what WGSL says of it."""
+        """Return code that zeroes workgroup memory: not every driver does so as WGSL requires."""
         lines = Lines()
         for place in self._shared():
             words, at = m.shared_words(place.decl), self.lane
@@ -153,7 +153,7 @@ class ModuleWriter(Expressions):
         return lines.lines
 
     def _define_ids(self) -> list[str]:
-        """Ids that are not as WGSL has them: of a grid that was folded, of a workgroup declared in another shape."""
+        """Return definitions of the ids that differ from WGSL's: of a folded grid, of a reshaped workgroup."""
         x, y, z = self.program.workgroup_size
         reshaped = self.lanes != self.size or (y, z) != (1, 1)
         if not self.folded and not reshaped:
@@ -171,7 +171,7 @@ class ModuleWriter(Expressions):
         return lines
 
     def _unfold(self, *, wanted: bool) -> tuple[list[str], str]:
-        """Finds the workgroup's place in the grid that was folded; gives the name of that, if somebody wants it."""
+        """Return code for the workgroup's place in the unfolded grid, and the name of its id if it is used."""
         place, group, launched = self.names.make("place"), self.names.make("group"), self.builtin("num_workgroups")
         lines = [
             f"let {group} = {place}.x + {launched}.x * ({place}.y + {launched}.y * {place}.z);",
@@ -198,7 +198,7 @@ def _described(decl: BufferDecl) -> str:
 
 
 def _atomic_buffers(program: Program) -> set[str]:
-    """The buffers whose words are atomic: atomics change them, or several elements share a word that is written."""
+    """Return the buffers whose words are atomic: changed by atomics, or written where elements share a word."""
     found: set[str] = set()
     for statement in walk.statements(program.entry):
         match statement:

@@ -1,12 +1,11 @@
-"""How is each operator written in WGSL, so that it means exactly what ``vyre.semantics`` says?
+"""Operators in WGSL, with exactly the meaning that ``vyre.semantics`` defines.
 
-Every function takes the operands' texts, which are names or constants, and gives the text of an expression. ``use``
-asks for a function of the library by name. Short integers are held in words, always in their type's range.
+Every function takes the operands' texts, which are names or constants, and returns the text of an expression. ``use``
+requests a library function by name. Short integers are represented as words, always in their type's range.
 
-The exact results of ``+ - * / sqrt`` and of rounding f32 to whole numbers are the device's; whether they are is what
-the probe of a device tells. Its compiler may take ``a * 0`` for 0, or ``a / a`` for 1, or join a product and a sum, so
-it must not see what an operation's operands are: ``kept`` passes every float that is made through bits that it cannot
-know.
+``+ - * / sqrt`` and rounding of f32 to whole numbers are computed by the device; the probe of a device tests that they
+are exact. The device's compiler may fold ``a * 0`` to 0 or ``a / a`` to 1, or fuse a product and a sum. To prevent
+that, the library function ``kept`` makes every float result opaque, by combining its bits with the hidden zero.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _COUNTS: Final = {"popcount": "countOneBits", "clz": "countLeadingZeros", "ctz":
 
 
 def binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
-    """A binary operator of the table."""
+    """Return a binary operator."""
     if dtype.is_float:
         return _float_binary(op, dtype, a, b, use)
     if dtype in _LONG:
@@ -49,7 +48,7 @@ def _word_binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
         case "add" | "sub" | "mul":
             return wrapped(dtype, f"{a} {_SYMBOL[op]} {b}")
         case "div" | "mod":
-            # WGSL has the language's rules for zero and for MIN / -1, but takes no constant zero.
+            # WGSL defines division by zero and MIN / -1 as vyre does, but rejects a constant zero divisor.
             if b in ("0u", "0i"):
                 return a if op == "div" else b
             return wrapped(dtype, f"{a} {_SYMBOL[op]} {b}")
@@ -74,7 +73,7 @@ def _word_binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
 
 
 def wrapped(dtype: DType, text: str) -> str:
-    """The value of a word wrapped to the type's range."""
+    """Wrap the value of a word to the type's range."""
     if dtype.bits == 32:
         return text
     if dtype.kind is Kind.UNSIGNED:
@@ -132,7 +131,7 @@ def _long_binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
 def _float_binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
     match op:
         case "ne":
-            # A device may take != for "less or greater", which a NaN is not.
+            # A device may implement != as "less or greater", which is false for NaN.
             return f"!({a} == {use('apart')}({b}))"
         case "eq" | "lt" | "le" | "gt" | "ge":
             return f"{a} {_SYMBOL[op]} {use('apart')}({b})"
@@ -146,17 +145,17 @@ def _float_binary(op: str, dtype: DType, a: str, b: str, use: Use) -> str:
 
 
 def _computed(dtype: DType, text: str, use: Use) -> str:
-    """The result of the device's arithmetic, of which its compiler knows nothing more."""
+    """Return the rounded result of device arithmetic, opaque to the device's compiler."""
     return rounded(dtype, f"{use('kept')}({text})", use)
 
 
 def rounded(dtype: DType, text: str, use: Use) -> str:
-    """An f32 result, rounded to the nearest f16 or bf16 where the type is one of those."""
+    """Round an f32 result to the nearest f16 or bf16 if the type is one of those."""
     return text if dtype is DType.F32 else f"{use(f'round_{dtype.label}')}({text})"
 
 
 def unary(op: str, dtype: DType, a: str, use: Use) -> str:
-    """A unary operator of the table, but for the math functions."""
+    """Return a unary operator other than a math function."""
     if dtype.is_float:
         return _float_unary(op, dtype, a, use)
     if dtype in _LONG:
@@ -179,7 +178,7 @@ def unary(op: str, dtype: DType, a: str, use: Use) -> str:
         case "reverse_bits":
             turned = f"reverseBits({a})"
             return turned if not short else f"{turned} >> {short}u"
-    # Counts are of the type's own bits, as a value of the type.
+    # Counts consider the type's own bits only.
     bits = a if unsigned or not short else f"({a} & {(1 << dtype.bits) - 1:#x}i)"
     if short and op == "clz":
         return f"countLeadingZeros({bits}) - {short}{zero[1]}"
@@ -227,7 +226,7 @@ def _float_unary(op: str, dtype: DType, a: str, use: Use) -> str:
 
 
 def cast(source: DType, target: DType, a: str, use: Use) -> str:
-    """A conversion: total, rounding at most once."""
+    """Return a conversion, which is total and rounds at most once."""
     if source is target:
         return a
     if target is DType.BOOL:
@@ -289,7 +288,7 @@ def _integer_to_integer(source: DType, target: DType, a: str) -> str:
 
 
 def to_words(dtype: DType, a: str, use: Use) -> list[str]:
-    """A value as the bits that memory holds, in words; the one NaN that is stored."""
+    """Return the words of a value in memory; every NaN becomes the canonical one."""
     match dtype:
         case DType.BOOL:
             return [f"u32({a})"]
@@ -305,7 +304,7 @@ def to_words(dtype: DType, a: str, use: Use) -> list[str]:
 
 
 def from_words(dtype: DType, words: list[str], use: Use) -> str:
-    """The value of the bits that memory holds; above the type's width they are zero."""
+    """Return the value of words from memory; bits above the type's width are zero."""
     match dtype:
         case DType.BOOL:
             return f"{words[0]} != 0u"
@@ -323,7 +322,7 @@ def from_words(dtype: DType, words: list[str], use: Use) -> str:
 
 
 def bitcast(source: DType, target: DType, a: str, use: Use) -> str:
-    """The same bits as another type of that width; a NaN becomes the canonical one first."""
+    """Reinterpret the bits of a value as another type; every NaN becomes the canonical one first."""
     if source.bits == 64 or source is DType.BOOL:
         return a
     (word,) = to_words(source, a, use)
@@ -332,7 +331,7 @@ def bitcast(source: DType, target: DType, a: str, use: Use) -> str:
 
 
 def register_words(dtype: DType, a: str) -> list[str]:
-    """A value as words, as it is in a register."""
+    """Return the words of a value in a register."""
     match dtype:
         case DType.U64 | DType.I64:
             return [f"{a}.x", f"{a}.y"]
@@ -342,7 +341,7 @@ def register_words(dtype: DType, a: str) -> list[str]:
 
 
 def register_value(dtype: DType, words: list[str]) -> str:
-    """The value that has these words in a register."""
+    """Return the value of words from a register."""
     match dtype:
         case DType.BOOL:
             return f"{words[0]} != 0u"

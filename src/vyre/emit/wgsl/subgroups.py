@@ -1,8 +1,8 @@
-"""How do invocations of a workgroup meet in WGSL? In memory of the workgroup, behind barriers.
+"""Subgroup operations and votes in WGSL, through workgroup memory and barriers.
 
-Every invocation of the workgroup calls these functions together, also one that is not on. Where a device's subgroups
-are a program's, the ``native`` ones do the same without memory. Those take only ballots and shuffles from the device:
-the order in which it would combine floats is its own.
+All invocations of a workgroup call these functions together, including inactive ones. Where the device's subgroups
+match the program's, the ``native`` variants need no memory. They use only ballots and shuffles of the device, because
+the order in which a device reduction combines floats is unspecified.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from vyre.semantics.types import DType
 
 
 def vote_function(name: str, votes: str) -> str:
-    """Whether somebody's flag is set.
+    """Return a function that tells whether the flag of any invocation is set.
 
-    Three cells take turns, so that one barrier is enough: while one is asked, nobody asks the next any more.
+    Three cells alternate, so that one barrier is enough: when a cell is cleared, all invocations have read it.
     """
     lines = Lines()
     lines.add(f"var<private> {name}_turn: u32;")
@@ -35,7 +35,7 @@ def vote_function(name: str, votes: str) -> str:
 
 
 def ballot_function(name: str, board: str, lanes: int, size: int) -> str:
-    """The flags of a subgroup's lanes as bits."""
+    """Return a function that gives the flags of a subgroup's lanes as bits."""
     lines = Lines()
     with lines.block(f"fn {name}(flag: bool, lane: u32) -> u32"):
         lines.add(f"{board}[lane] = u32(flag);")
@@ -54,7 +54,7 @@ def ballot_function(name: str, board: str, lanes: int, size: int) -> str:
 
 
 def shuffle_function(name: str, dtype: DType, board: str, high: str, present: str, lanes: int, size: int) -> str:
-    """The value of another lane of the subgroup; zero if that is not on, or not there."""
+    """Return a function that gives the value of another lane; zero if that lane is inactive or does not exist."""
     lines = Lines()
     boards = [board, high] if high else [board]
     with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, wanted: u32, lane: u32) -> {REGISTER[dtype]}"):
@@ -72,7 +72,7 @@ def shuffle_function(name: str, dtype: DType, board: str, high: str, present: st
 
 
 def reduce_function(name: str, op: str, dtype: DType, board: str, high: str, lanes: int, size: int, use: o.Use) -> str:
-    """The values of a subgroup's lanes combined: lane i takes lane i + n/2, and so on, as ``reductions`` says."""
+    """Return a reduction of a subgroup: lane i takes lane i + n/2, and so on, as in ``vyre.semantics.reductions``."""
     lines = Lines()
     boards = [board, high] if high else [board]
     nothing = literal(to_bits(reduction_identity(op, dtype), dtype), dtype)
@@ -123,7 +123,7 @@ def native_shuffle_function(name: str, dtype: DType, lanes: int) -> str:
 
 
 def native_reduce_function(name: str, op: str, dtype: DType, lanes: int, use: o.Use) -> str:
-    """The same combinations; what lanes in the upper half make of theirs is not looked at."""
+    """Return a reduction in the same order, by shuffles; partial results in the upper half are ignored."""
     lines = Lines()
     nothing = literal(to_bits(reduction_identity(op, dtype), dtype), dtype)
     with lines.block(f"fn {name}(on: bool, value: {REGISTER[dtype]}, lane: u32) -> {REGISTER[dtype]}"):
@@ -140,5 +140,5 @@ def native_reduce_function(name: str, op: str, dtype: DType, lanes: int, use: o.
 
 
 def _from_lane(dtype: DType, value: str, lane: str) -> str:
-    """The value that another lane has."""
+    """Return the value of another lane."""
     return o.register_value(dtype, [f"subgroupShuffle({word}, {lane})" for word in o.register_words(dtype, value)])

@@ -1,4 +1,4 @@
-"""How is WGSL written? As indented lines, with names that WGSL allows and constants that it takes as they are."""
+"""WGSL text: indented lines, legal names and exact constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from vyre.semantics.types import DType, Kind
 
-# The type of a value in a register: short integers are held in words, f16 and bf16 as the f32 that they are.
+# The type of a value in a register: short integers are in words, f16 and bf16 are represented exactly as f32.
 REGISTER: Final[dict[DType, str]] = {
     DType.BOOL: "bool",
     DType.U8: "u32",
@@ -52,14 +52,14 @@ RESERVED: Final = frozenset(
 
 
 class Names:
-    """Gives every name of a program one that WGSL allows and nothing else has: its own, where that is possible."""
+    """Source of unique legal WGSL names: the hint itself, where that is possible."""
 
     def __init__(self, reserved: frozenset[str]) -> None:
         self._taken = set(reserved | RESERVED)
         self._numbers: dict[str, int] = {}
 
     def make(self, hint: str) -> str:
-        # WGSL keeps names that begin with two underscores, and the single underscore, for itself.
+        # WGSL reserves names that begin with two underscores, and the single underscore.
         hint = f"v{hint}" if hint.startswith("__") or hint == "_" else hint
         name = hint
         while name in self._taken:
@@ -70,7 +70,7 @@ class Names:
 
 
 class Lines:
-    """Text under way."""
+    """Builder of indented text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -81,7 +81,7 @@ class Lines:
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:
-        """What is added inside stands in braces, behind the head."""
+        """Put the lines that are added inside into braces after ``head``."""
         self.add(f"{head} {{" if head else "{")
         outer, self._indent = self._indent, self._indent + "  "
         yield
@@ -94,7 +94,7 @@ class Lines:
 
 
 def literal(bits: int, dtype: DType) -> str:
-    """A constant of a type, from its bits."""
+    """Return a constant of a type, from its bits."""
     match dtype:
         case DType.BOOL:
             return "true" if bits else "false"
@@ -113,7 +113,7 @@ def literal(bits: int, dtype: DType) -> str:
 
 
 def _single(value: float) -> str:
-    """The shortest decimal that reads back exactly; what is no ordinary number is given by its bits."""
+    """Return the shortest decimal that reads back exactly; the bits of -0, subnormal and non-finite values."""
     single = np.float32(value)
     if value == 0.0 and not np.signbit(single):
         return "0.0f"
