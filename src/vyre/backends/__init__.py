@@ -1,1 +1,1 @@
-"""Who runs programs? Each backend joins code for its target to the driver's contract."""
+"""Devices: each joins code for its target to the driver."""

@@ -253,7 +253,7 @@ class Binder:
             self._apart = ids, [ref(array, lambda _: ids.clear()) for array in memory]
 
     def store_in_place(self, memory: Sequence[Array], outputs: Sequence[memoryview]) -> None:
-        """Puts what a dispatch gave where a run in place would have written it."""
+        """Copy the outputs of a dispatch to where a run in place would have written them."""
         places = {decl.name: place for place, decl in enumerate(self.host)}
         for decl, output in zip(self.program.output_buffers(), outputs, strict=True):
             array = memory[places[decl.name]]
@@ -275,7 +275,7 @@ class Binder:
         return plan
 
     def _flat_counts(self, inputs: Mapping[str, Any] | Sequence[Any]) -> tuple[int, ...] | None:
-        """The element counts, if each input is already a flat array that fits; None asks for the full check."""
+        """Return the element counts if each input is a flat array that fits; None if the full check is needed."""
         flat = self._flat
         if (type(inputs) is not list and type(inputs) is not tuple) or len(inputs) != len(flat):
             return None

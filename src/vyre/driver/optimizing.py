@@ -50,7 +50,7 @@ _DEFAULT: Final[list[OptimizerDispatcher]] = []
 
 
 class BackendDispatcher(OptimizerDispatcher):
-    """Runs the optimizer's programs on a backend; of what never changes, so many bytes stay on its device."""
+    """Runs the optimizer's programs on a backend; static buffers stay on its device, up to a bound."""
 
     def __init__(self, backend: Backend, most_retained: int = 64 << 20) -> None:
         self.backend = backend
@@ -69,7 +69,7 @@ class BackendDispatcher(OptimizerDispatcher):
         return self.backend.id
 
     def programs(self) -> ProgramSet:
-        """Headers of what the backend has an image of, where it keeps images; the whole programs elsewhere."""
+        """The headers of the programs that the backend has an image of; whole programs if it keeps no images."""
         if self._programs is None:
             with self._lock:
                 if self._programs is None:
@@ -167,7 +167,7 @@ class BackendDispatcher(OptimizerDispatcher):
             return held if known is not None else StaticBufferSet(held.handles, cache_hit=False, retained=True)
 
     def release_static(self, buffers: StaticBufferSet) -> None:
-        """Lets go of what was kept longest ago and nobody is using, once too much is kept."""
+        """Release static buffers; beyond the bound, free the least recently used ones that are not in use."""
         if not buffers.retained:
             super().release_static(buffers)
             return
@@ -259,7 +259,7 @@ def optimize(
     report: bool = False,
     switches: Optimization = EVERYTHING,
 ) -> Program | tuple[Program, Report]:
-    """An equivalent program that does no more, and, if asked for, a report of what was done."""
+    """Optimize a program; return the result, and with ``report=True`` also the report."""
     require(dispatcher, (OptimizerDispatcher, NoneType), "the dispatcher", "give BackendDispatcher(backend), or none.")
     require(switches, Optimization, "switches", "give a vyre.Optimization(...).")
     optimised, what = optimize_with(program, dispatcher or default_dispatcher(), groups=switches.bits)

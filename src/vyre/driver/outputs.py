@@ -1,4 +1,4 @@
-"""Where do a dispatch's results go? Into new memory, or into slots that the caller keeps and reuses."""
+"""Output slots: where the results of a dispatch go, new memory or memory that the caller keeps and reuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Buffer = Any
 
 
 class OutputStats(msgspec.Struct, frozen=True):
-    """What became of the slots when results were stored."""
+    """Counts of slots by what became of them when results were stored."""
 
     reused: int = 0
     moved: int = 0
@@ -65,11 +65,11 @@ class OutputBuffers(Sequence[memoryview]):
 
     @property
     def capacities(self) -> list[int]:
-        """How many bytes fit into each slot."""
+        """The bytes that fit into each slot."""
         return [len(slot) for slot in self._slots]
 
     def store(self, results: Sequence[Buffer]) -> list[memoryview]:
-        """Puts results into the slots; gives what the slots then hold."""
+        """Put results into the slots; return what the slots then hold."""
         slots = self._slots
         reused = moved = appended = 0
         stored: list[memoryview] = []
@@ -136,7 +136,7 @@ def stored(results: Sequence[Buffer], into: OutputBuffers | None) -> list[memory
 
 
 def require_slots(into: object) -> None:
-    """Refuses what has no slots to be written to."""
+    """Raise unless None or OutputBuffers."""
     if into is not None:
         require(into, OutputBuffers, "into", "give vyre.OutputBuffers(), which may be given memory, or leave it out.")
 

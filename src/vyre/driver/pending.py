@@ -21,7 +21,7 @@ Inputs = Mapping[str, Any] | Sequence[Any]
 
 
 class PendingDispatch:
-    """A dispatch under way. Its exception, if it has one, is raised by whoever asks for the result."""
+    """A dispatch under way; ``result`` and ``await`` raise its exception, if it has one."""
 
     __slots__ = ("_future",)
 
@@ -32,7 +32,7 @@ class PendingDispatch:
         return self._future.done()
 
     def result(self, timeout_s: float | None = None) -> list[memoryview]:
-        """Waits for the outputs; the dispatch goes on if the time is over first."""
+        """Wait for the outputs; the dispatch goes on if the time is over first."""
         if timeout_s is not None:
             require(timeout_s, Real, "timeout_s", "give a number of seconds, or leave it out.")
         try:
@@ -44,7 +44,7 @@ class PendingDispatch:
             raise Timeout(timeout_s or 0.0, "the pending dispatch") from None
 
     def result_into(self, into: OutputBuffers, timeout_s: float | None = None) -> list[memoryview]:
-        """Waits for the outputs and puts them into the caller's slots."""
+        """Wait for the outputs and put them into the caller's slots."""
         require(into, OutputBuffers, "into", "give vyre.OutputBuffers().")
         return into.store(self.result(timeout_s))
 
@@ -53,7 +53,7 @@ class PendingDispatch:
 
 
 class Workers:
-    """The threads that submitted dispatches of one backend run in."""
+    """Threads for the submitted dispatches of one backend."""
 
     def __init__(self, name: str) -> None:
         self._threads = ThreadPoolExecutor(_MOST_WORKERS, thread_name_prefix=f"vyre-{name}")
@@ -66,7 +66,7 @@ class Workers:
         return PendingDispatch(future)
 
     def wait(self) -> None:
-        """Waits for everything that was started; failures are for those who ask for the results."""
+        """Wait for everything that was started; failures are raised with the results."""
         wait(self._under_way.copy())
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Workers:
 
 
 def copied_inputs(inputs: Inputs) -> Inputs:
-    """The inputs in memory that the caller cannot change; what is no input stays, for the dispatch to refuse."""
+    """Copy inputs, so that the caller may change its own; anything else stays, for the dispatch to refuse."""
     if isinstance(inputs, Mapping):
         return {name: _copied(data) for name, data in inputs.items()}
     return [_copied(data) for data in inputs] if isinstance(inputs, (list, tuple)) else inputs

@@ -28,7 +28,7 @@ SOFTWARE_GPU_PRIORITY: Final = 100
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
-    """A backend that is installed: whether it can run here, and if not, why and what would help."""
+    """An installed backend: whether it can run here, and if not, why and what would help."""
 
     name: str
     available: bool
@@ -46,7 +46,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def list_backends() -> list[BackendInfo]:
-    """Every installed backend, the default one first, then by name; a broken one is listed with its reason."""
+    """Return every installed backend, the default first, then by name; a broken one is listed with its reason."""
     found = [_load(entry) for entry in _entries().values()]
     chosen = _default(found)
     listed = [_describe(one, chosen) for one in found]
@@ -96,7 +96,7 @@ def _entry(name: str) -> EntryPoint:
 
 
 def _load(entry: EntryPoint) -> _Found:
-    """Loads a backend's class and asks whether it can run; whatever goes wrong becomes the reason why it cannot."""
+    """Load a backend's class and check whether it can run; any failure becomes the reason why it cannot."""
     try:
         loaded = entry.load()
         if not (isinstance(loaded, type) and issubclass(loaded, (Backend, Device))):

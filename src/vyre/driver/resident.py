@@ -43,7 +43,7 @@ class ResidentBuffer:
         return f"<ResidentBuffer of '{self.owner.id}': {self.byte_len} bytes{', freed' if self.is_freed else ''}>"
 
     def release(self) -> Any:
-        """Marks the buffer as freed and gives up its handle; the owner's ``free`` calls this."""
+        """Mark the buffer as freed and return its handle; the owner's ``free`` calls this."""
         handle, self.handle = self.handle, None
         self.is_freed = True
         telemetry.count_resident(-1, -self.byte_len)
@@ -143,7 +143,7 @@ def read_ranges(ranges: Iterable[ReadRangeLike]) -> list[ReadRange]:
 
 
 def free_all(backend: Backend, buffers: Iterable[ResidentBuffer], error: BaseException | None = None) -> None:
-    """Frees every buffer, whatever fails; failures are added to ``error``, or raised if there is none."""
+    """Free every buffer, whatever fails; failures are added to ``error``, or raised if there is none."""
     failures: list[Exception] = []
     for buffer in buffers:
         try:
@@ -161,7 +161,7 @@ def free_all(backend: Backend, buffers: Iterable[ResidentBuffer], error: BaseExc
 
 @contextmanager
 def allocated(backend: Backend, byte_lens: Sequence[int]) -> Iterator[list[ResidentBuffer]]:
-    """Buffers for the time of a block, freed on every path out of it."""
+    """Allocate buffers for a block, and free them on every path out of it."""
     buffers = backend.allocate_many(byte_lens)
     try:
         yield buffers

@@ -1,4 +1,4 @@
-"""What has been done so far? Counters of the process, for people and for Prometheus.
+"""Telemetry: counters of the process, as a record and in the Prometheus text format.
 
 Counting can be switched off (``disable``, or ``VYRE_TELEMETRY=0``); it then costs one comparison.
 """
@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     compile_misses: Annotated[int, "compilations done"]
     optimizer_runs: Annotated[int, "programs optimised"]
     optimizer_hits: Annotated[int, "programs whose optimised form was in a cache"]
-    optimizer_failures: Annotated[int, "programs run as they are because optimising failed"]
+    optimizer_failures: Annotated[int, "programs run unoptimized because optimising failed"]
     optimizer_rows_before: Annotated[int, "values and statements of programs before they were optimised"]
     optimizer_rows_after: Annotated[int, "of those, the ones that were needed after"]
     optimizer_rewrites: Annotated[int, "rules of the optimizer that fired"]
@@ -74,14 +74,14 @@ def enable() -> None:
 
 
 def disable() -> None:
-    """Stops counting; resident buffers are still counted, because they must come back to zero."""
+    """Stop counting; resident buffers are still counted, because they must come back to zero."""
     global _enabled
     _enabled = False
 
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """What this thread does meanwhile is not what its caller asked for, and is not counted."""
+    """Count nothing that this thread does in the block: work of the package itself, not of its caller."""
     thread = get_ident()
     _uncounted.add(thread)
     try:
@@ -95,7 +95,7 @@ def _is_counted() -> bool:
 
 
 def count(**amounts: int) -> None:
-    """Adds to the named counters, together."""
+    """Add to the named counters in one step."""
     if _enabled and _is_counted():
         with _lock:
             for name, amount in amounts.items():
@@ -109,13 +109,13 @@ def count_launch(input_bytes: int, outputs: Iterable[memoryview] = (), launches:
 
 
 def count_slots(reused: int, moved: int, appended: int) -> None:
-    """Counts output slots that were filled, by what became of their memory."""
+    """Count output slots that were filled, by what became of their memory."""
     if _enabled and _is_counted():
         _note(_slots, (reused + moved + appended, reused, moved, appended))
 
 
 def _note(notes: list[tuple[int, ...]], amounts: tuple[int, ...]) -> None:
-    """Counts what happens at every launch: noted without a lock, and added up when there is much of it."""
+    """Note what happens at every launch without a lock; notes are added up when there are many."""
     notes.append(amounts)
     if len(notes) >= _MOST_NOTES:
         with _lock:
@@ -123,7 +123,7 @@ def _note(notes: list[tuple[int, ...]], amounts: tuple[int, ...]) -> None:
 
 
 def _add_up() -> None:
-    """Adds what was noted to the counters; the lock is held, but others may note more meanwhile."""
+    """Add the notes to the counters. The lock is held, but other threads may add notes meanwhile."""
     for names, notes in _NOTED:
         many = len(notes)
         for name, amounts in zip(names, zip(*notes[:many], strict=True), strict=False):
@@ -132,7 +132,7 @@ def _add_up() -> None:
 
 
 def count_resident(buffers: int, byte_count: int) -> None:
-    """Counts resident buffers that came (or, negative, went)."""
+    """Count resident buffers that were allocated, or, with negative numbers, freed."""
     if not _is_counted():
         return
     with _lock:
@@ -143,14 +143,14 @@ def count_resident(buffers: int, byte_count: int) -> None:
 
 
 def snapshot() -> Snapshot:
-    """All counters as they are now."""
+    """Return all counters."""
     with _lock:
         _add_up()
         return Snapshot(**_counters)
 
 
 def reset() -> None:
-    """Sets every counter to zero, but for what exists now; the peak starts again from there."""
+    """Set every counter to zero, except those of what exists now; the peak restarts from there."""
     with _lock:
         _add_up()
         for name in _counters:
@@ -160,7 +160,7 @@ def reset() -> None:
 
 
 def prometheus() -> str:
-    """The counters in Prometheus' text format."""
+    """Return the counters in the Prometheus text format."""
     values = msgspec.structs.asdict(snapshot())
     lines = []
     for name, text in HELP.items():

@@ -1,4 +1,4 @@
-"""How long did it take? Host time always; device time where the device tells."""
+"""Timings: host time always, device time where the device measures it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Nanoseconds; None where nobody measured."""
+    """Nanoseconds; None where nothing was measured."""
 
     wall_ns: int = 0
     device_ns: int | None = None
@@ -18,7 +18,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class TimedResult(msgspec.Struct, frozen=True):
-    """What a dispatch gave, how long it took, its passes (if known) and, where more could run, whether it converged."""
+    """The outputs of a dispatch, its times, its passes and, where more could run, whether it converged."""
 
     outputs: list[memoryview]
     wall_ns: int
@@ -33,7 +33,7 @@ NO_TIME: Final = Timing(0, 0, 0, 0)
 
 
 def add_timings(timings: Iterable[Timing | TimedResult]) -> Timing:
-    """The sum; one part that was not measured makes that sum unknown."""
+    """Return the sum; a part that was not measured makes that sum unknown."""
     wall = 0
     device: int | None = 0
     enqueue: int | None = 0

@@ -1,7 +1,7 @@
-"""What happened when? Events in a JSON file that Perfetto and Chrome show.
+"""Traces: events in a JSON file that Perfetto and Chrome show.
 
 The file is valid JSON after every event: each is written over the closing bracket, which it brings again. So a
-process that dies leaves a trace that opens. While nobody traces, ``active`` is None, and that is all that is asked.
+process that dies leaves a trace that opens. Without a trace, ``active`` is None: one comparison for each event.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Tracer:
         self._write({"ph": "M", "name": "process_name", "pid": self._process, "tid": 0, "args": {"name": "vyre"}})
 
     def event(self, name: str, category: str, start_ns: int, stop_ns: int, args: dict[str, Any] | None = None) -> None:
-        """Records what lasted from start to stop, both by ``perf_counter_ns``."""
+        """Record a span from start to stop, both by ``perf_counter_ns``."""
         record = {
             "ph": "X",
             "name": name,
@@ -79,7 +79,7 @@ active: Tracer | None = None
 
 @contextmanager
 def trace(path: str | os.PathLike[str]) -> Iterator[Tracer]:
-    """Writes every event until the end of the block to a file; an outer trace pauses meanwhile."""
+    """Write every event until the end of the block to a file; an outer trace pauses meanwhile."""
     global active
     outer, active = active, Tracer(path)
     tracer = active
@@ -91,7 +91,7 @@ def trace(path: str | os.PathLike[str]) -> Iterator[Tracer]:
 
 
 def span(name: str, category: str, **args: Any) -> AbstractContextManager[None]:
-    """A context manager that records what happens in it; does nothing while nobody traces."""
+    """Return a context manager that records a span; it does nothing while no trace is open."""
     tracer = active
     return _NOTHING if tracer is None else _recorded(tracer, name, category, args)
 

@@ -1,4 +1,4 @@
-"""Which instructions does a kernel spend its time in? Those of its innermost loop, counted by kind."""
+"""Instruction counts of a kernel's innermost loop, by kind."""
 
 from __future__ import annotations
 
