@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cpu_support
 import vyre
+from vyre.backends.cpu import CpuBackend
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import Step, improved, optimizing, telemetry, trace
+from vyre.driver import Step, optimizer_cache, optimizing, telemetry, trace
 from vyre.driver.backend import Backend
 from vyre.driver.binding import binder_of
+from vyre.driver.cache import DiskCache, default_cache_directory
 from vyre.driver.config import DispatchConfig
 from vyre.driver.optimizing import optimize
 from vyre.errors import BadInputs, DispatchFailed, InvalidProgram
@@ -46,9 +47,14 @@ def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     # The optimizer's own programs stay where they are kept for all tests.
     optimizing.default_dispatcher().programs()
     monkeypatch.setenv("VYRE_CACHE_DIR", str(tmp_path))
-    improved._known.clear()
+    optimizer_cache._known.clear()
     yield
-    improved._known.clear()
+    optimizer_cache._known.clear()
+
+
+def fresh() -> Backend:
+    """A backend that has compiled nothing, whose cache is the test's own."""
+    return CpuBackend(threads=1, verify=True, cache=DiskCache(default_cache_directory()))
 
 
 def counts() -> tuple[int, int]:
@@ -99,7 +105,7 @@ def by_kernel(on: Backend) -> bytes:
 
 @pytest.mark.parametrize("run", [by_dispatch, by_pipeline, in_place, by_sequence, by_kernel])
 def test_every_way_to_run_a_program_optimises_it_once(run: Any) -> None:
-    on = cpu_support.backend()
+    on = fresh()
     before = counts()
     assert run(on) == WANTED
     assert since(before)[0] <= 1
@@ -115,52 +121,52 @@ def test_the_oracle_runs_what_it_was_given() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    on, before = cpu_support.backend(), counts()
+    on, before = fresh(), counts()
     program = parse(TEXT)
     pipeline = on.compile(program, DispatchConfig(optimize=False))
     assert bytes(pipeline.dispatch([X, X])[0]) == WANTED
-    assert pipeline.improved.program is binder_of(program).program
+    assert pipeline.optimized.program is binder_of(program).program
     assert "optimizer: not used" in pipeline.explain()
     assert since(before) == (0, 0)
     better = on.compile(program)
     assert "rows needed" in better.explain()
     assert better.key != pipeline.key
-    assert better.improved.program.stats().statements < program.stats().statements
+    assert better.optimized.program.stats().statements < program.stats().statements
 
 
 def test_results_are_kept_in_memory_and_on_disk(tmp_path: Path) -> None:
-    on, before = cpu_support.backend(), counts()
+    before = counts()
     reports = []
     for _ in range(2):
-        pipeline = on.compile(parse(TEXT))
+        pipeline = fresh().compile(parse(TEXT))
         pipeline.dispatch([X, X])
-        reports.append(pipeline.improved.report)
+        reports.append(pipeline.optimized.report)
     assert since(before) == (1, 1)
-    improved._known.clear()
-    again = on.compile(parse(TEXT)).improved
+    optimizer_cache._known.clear()
+    again = fresh().compile(parse(TEXT)).optimized
     assert since(before) == (1, 2)
     assert [report.cached for report in (*reports, again.report)] == ["", "memory", "disk"]
-    assert again.program == on.compile(parse(TEXT)).improved.program
+    assert again.program == fresh().compile(parse(TEXT)).optimized.program
     for path in tmp_path.rglob("*.bin"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    improved._known.clear()
-    assert bytes(on.compile(parse(TEXT)).dispatch([X, X])[0]) == WANTED
+    optimizer_cache._known.clear()
+    assert bytes(fresh().compile(parse(TEXT)).dispatch([X, X])[0]) == WANTED
     assert since(before)[0] == 2
 
 
 def test_what_is_on_disk_but_of_another_form_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    on, before = cpu_support.backend(), counts()
-    monkeypatch.setattr(improved.msgspec.msgpack, "encode", lambda _: b"\xc1")
-    by_dispatch(on)
+    before = counts()
+    monkeypatch.setattr(optimizer_cache.msgspec.msgpack, "encode", lambda _: b"\xc1")
+    by_dispatch(fresh())
     monkeypatch.undo()
-    improved._known.clear()
-    assert by_dispatch(on) == WANTED
+    optimizer_cache._known.clear()
+    assert by_dispatch(fresh()) == WANTED
     assert since(before)[0] >= 1
 
 
 def test_a_program_that_is_good_already_stays_the_same_object() -> None:
     program = parse("program p(workgroup 1) { buffer 0 y: u32[1] readwrite; y[0] = y[0] + 1 }")
-    assert cpu_support.backend().compile(program).improved.program is program
+    assert fresh().compile(program).optimized.program is program
 
 
 def test_the_launch_is_that_of_the_program_as_it_was_written() -> None:
@@ -171,7 +177,7 @@ def test_the_launch_is_that_of_the_program_as_it_was_written() -> None:
       if false { let old = atomic_add(wide, 0, 1) }
       wide[gid.x] = gid.x + 1
     }""")
-    on = cpu_support.backend()
+    on = fresh()
     plain, better = (on.dispatch(program, [np.zeros(8, np.uint32)], DispatchConfig(optimize=o)) for o in (False, True))
     assert bytes(plain[0]) == bytes(better[0]) == np.arange(1, 9, dtype=np.uint32).tobytes()
 
@@ -190,8 +196,8 @@ class Refusing(OptimizerDispatcher):
 def test_if_optimising_fails_that_is_told_or_the_original_runs(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "default_dispatcher", lambda: Refusing(error))
-    on = cpu_support.backend()
+    monkeypatch.setattr(optimizing, "default_dispatcher", lambda _cache: Refusing(error))
+    on = fresh()
     with pytest.raises(DispatchFailed, match=r"optimising 'wasteful' failed\..*Fix: run it as it is") as caught:
         by_dispatch(on)
     assert caught.value.code == "optimizer-failed"
@@ -230,7 +236,7 @@ def test_a_program_at_the_limit_of_depth_is_optimised() -> None:
 
 
 def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
-    on = cpu_support.backend()
+    on = fresh()
     path = tmp_path / "trace.json"
     with trace.trace(path):
         pipeline = on.compile(parse(TEXT))
@@ -238,7 +244,7 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
     names = [e["name"] for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "optimizer"]
     assert [name for name in names if name != "optimize"][:3] == ["encode", "kernels", "decode"]
     assert names.count("optimize") == 1
-    report = pipeline.improved.report
+    report = pipeline.optimized.report
     assert report is not None
     assert [stage.name for stage in report.stages] == ["encode", "kernels", "decode"] * report.rounds
     assert report.synchronisations == report.rounds
@@ -250,7 +256,7 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
 
 def test_the_optimizer_counts_none_of_its_own_launches() -> None:
     before = telemetry.snapshot()
-    by_dispatch(cpu_support.backend())
+    by_dispatch(fresh())
     after = telemetry.snapshot()
     assert after.optimizer_runs - before.optimizer_runs == 1
     assert after.launches - before.launches == 1
@@ -310,6 +316,6 @@ def test_what_is_optimised_is_launched_as_the_program_is() -> None:
     for one in (program, optimize(program), calling, optimize(calling)):
         assert run(one, [given]).outputs["out"].tolist() == given.tolist()
     # Who launches what he has as the caller's program would be needs nothing of that.
-    pipeline = cpu_support.backend().compile(program)
-    assert not pipeline.improved.program.stats().has_atomics
+    pipeline = fresh().compile(program)
+    assert not pipeline.optimized.program.stats().has_atomics
     assert np.frombuffer(pipeline.dispatch([given])[1], np.uint32).tolist() == given.tolist()
