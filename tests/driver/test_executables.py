@@ -79,7 +79,7 @@ def test_the_processor_compiles_when_it_is_asked_to_and_not_after() -> None:
     assert telemetry.snapshot().compile_hits == after.compile_hits + 2
 
 
-@pytest.mark.parametrize("config", RUN_ONLY, ids=str)
+@pytest.mark.parametrize("config", RUN_ONLY, ids=range(len(RUN_ONLY)))
 def test_a_config_that_changes_no_code_compiles_nothing_and_counts_for_its_own_calls(config: DispatchConfig) -> None:
     backend = RecordingBackend()
     plain = backend.compile(increment())
