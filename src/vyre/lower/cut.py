@@ -110,7 +110,7 @@ class Cutter:
         """Return the declaration that restores a variable after a cut; None if it is not live there."""
         spills = self.state.spills
         spill = spills.at[cut.order - 1]
-        if name in spill.blank:
+        if name in spill.declared_only:
             dtype = spills.facts.types[name]
             return n.Let(name, n.Lit(to_bits(zero(dtype), dtype), dtype))
         if name not in spill.restored:

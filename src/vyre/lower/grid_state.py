@@ -52,7 +52,7 @@ class StateNames:
         self.rows, self.lane = names.make("rows"), names.make("lane")
         self.group, self.groups = names.make("group"), names.make("groups")
         self.row_words, self.memory = names.make("state_rows"), names.make("state_memory")
-        self.leaving, self.control = names.make("leaving"), names.make("control")
+        self.leave_count, self.control = names.make("leaving"), names.make("control")
         self.cells_in = [names.make(f"cut{order}_in") for order in range(1, cuts + 1)]
         self.cells_out = [names.make(f"cut{order}_out") for order in range(1, cuts + 1)]
 
@@ -123,7 +123,7 @@ class GridState:
         buffers = [BufferDecl.read_write(name, at, DType.U32) for at, name in enumerate(written, first)]
         first += len(buffers)
         buffers += [BufferDecl.read(name, at, DType.U32) for at, name in enumerate(names.cells_in, first)]
-        return [*buffers, BufferDecl.workgroup(names.leaving, DType.U32, 1)]
+        return [*buffers, BufferDecl.workgroup(names.leave_count, DType.U32, 1)]
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
         """Return the value that a variable had at a cut."""
@@ -185,12 +185,12 @@ class GridState:
         """Save all workgroup memory in the last invocation to leave, where some may leave before others."""
         if not self.memory_rows:
             return []
-        leaving = n.Atomic(AtomicOp.ADD, self.names.leaving, lit(0), lit(1))
+        already_left = n.Atomic(AtomicOp.ADD, self.names.leave_count, lit(0), lit(1))
         copies = [
             n.CopyBytes(name, self.names.memory, lit(0), self._memory_row(start), lit(share * self.group_size))
             for name, (start, share) in self.memory_rows.items()
         ]
-        return [n.If(leaving.eq(self.group_size - 1), tuple(copies))]
+        return [n.If(already_left.eq(self.group_size - 1), tuple(copies))]
 
     def _memory_row(self, start: int) -> n.Expr:
         return n.Var(self.names.group) * self.memory_row_bytes + start

@@ -169,12 +169,12 @@ def uncut(program: Program) -> CutProgram:
 
 def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
     """Cut a program at its grid barriers, after checking it unless ``checked``. The result is cached on the program."""
-    kept = program.__dict__
-    cached: CutProgram | None = kept.get("_cut")
+    memo = program.__dict__
+    cached: CutProgram | None = memo.get("_cut")
     if cached is None:
         if not checked:
             check(program).raise_if_invalid()
-        cached = kept["_cut"] = _cut(program)
+        cached = memo["_cut"] = _cut(program)
     return cached
 
 

@@ -129,7 +129,7 @@ class ScheduleBuilder:
         clears: Iterable[Clear] = (),
         label: str,
     ) -> Part:
-        """A part for a program whose buffers, in binding order, are the memory ``own``; ``clears`` come first."""
+        """Return a part; its buffers, in binding order, are the memory ``own``, and ``clears`` come first."""
         counts = dict(plan.launch.counts)
         memory = dict(zip((decl.name for decl in host_buffers(plan.source)), own, strict=True))
         hand_over: dict[int, list[Edit]] = {}
@@ -178,20 +178,20 @@ class ScheduleBuilder:
         until: ConvergenceTest | None = None,
         clears: Iterable[Clear] = (),
     ) -> LaunchSchedule:
-        """The schedule of parts that this builder made."""
+        """Return the schedule of parts that this builder made."""
         own_bytes = tuple(self.own_bytes)
         return LaunchSchedule(tuple(first), tuple(repeat), times, until, self.bound, own_bytes, tuple(clears))
 
 
 def host_buffers(program: Program) -> list[BufferDecl]:
-    """The buffers of a program that are bound to memory by a launch, in binding order."""
+    """Return the buffers of a program that a launch binds to memory, in binding order."""
     return sorted((decl for decl in program.buffers if decl.role is not Role.SHARED), key=lambda decl: decl.binding)
 
 
 def _launch(
     program: Program, whole: Launch, memory: Mapping[str, int], counts: Mapping[str, int]
 ) -> tuple[Launch, tuple[int, ...]]:
-    """The launch of one program of a part, and the memory of its buffers in binding order."""
+    """Return the launch of one program of a part, and the memory of its buffers in binding order."""
     own_counts = {decl.name: counts.get(decl.name, decl.count) for decl in program.buffers}
     launch = Launch(whole.grid, whole.elements, own_counts, program.workgroup_size)
     return launch, tuple(memory[decl.name] for decl in host_buffers(program))

@@ -39,14 +39,14 @@ class SpilledVariable(msgspec.Struct, frozen=True):
 class Spill(msgspec.Struct, frozen=True):
     """Everything that crosses one cut.
 
-    ``restored`` are the variables whose values are needed after the cut, ``blank`` those that are only assigned there
-    and need a declaration. ``memory`` names the workgroup memory that is saved. Grid-uniform cells come first, then one
-    cell per workgroup for each word of a workgroup-uniform value.
+    ``restored`` are the variables whose values are needed after the cut, ``declared_only`` those that are only assigned
+    there and need a declaration. ``memory`` names the workgroup memory that is saved. Grid-uniform cells come first,
+    then one cell per workgroup for each word of a workgroup-uniform value.
     """
 
     carried: tuple[SpilledVariable, ...]
     restored: frozenset[str]
-    blank: frozenset[str]
+    declared_only: frozenset[str]
     memory: tuple[str, ...]
     grid_cells: int
     group_cells: int
@@ -108,9 +108,9 @@ class Spills:
                 first, cells[level] = cells[level], cells[level] + word_count(dtype)
                 carried.append(SpilledVariable(name, dtype, level, tuple(range(first, cells[level]))))
         restored = self._restored_at(cut)
-        blank = frozenset(fact[1:] for fact in live if fact.startswith(ASSIGNED)) - restored
+        declared_only = frozenset(fact[1:] for fact in live if fact.startswith(ASSIGNED)) - restored
         memory = tuple(name for name in self.memory if MEMORY + name in live)
-        return Spill(tuple(carried), restored, blank, memory, *cells)
+        return Spill(tuple(carried), restored, declared_only, memory, *cells)
 
     def _assign_columns(self, saved: Sequence[Sequence[str]]) -> dict[str, tuple[int, ...]]:
         """Assign columns to varying variables; variables that never cross the same cut may share one."""
