@@ -1,4 +1,4 @@
-"""Two vectors go abreast where that pays, nowhere else, and give the same bytes."""
+"""Two vectors are interleaved where that pays, nowhere else, and give the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buffers that are only added to: kept apart by each call of a kernel, several times over, and added up exactly."""
+"""Privatized buffers: accumulated in several copies by each call of a kernel, and merged exactly."""
 
 from __future__ import annotations
 

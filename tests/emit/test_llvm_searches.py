@@ -1,4 +1,4 @@
-"""Loops that only find out something, in every form: sets of lanes kept as words give the same bytes."""
+"""Search loops in every form: masks as words give the same bytes."""
 
 from __future__ import annotations
 

@@ -49,7 +49,10 @@ class Accesses(Masks):
         return first
 
     def _is_proved(self, access: n.Node, *, happens_anyway: bool = False) -> bool:
-        """Whether an access needs no check. A proof covers active lanes only, not an access without any."""
+        """Whether an access needs no check.
+
+        An access that ``happens_anyway`` runs even if no lane is active, and proofs do not cover that.
+        """
         proved = id(access) in self.proved and (self.has_active_lane or not happens_anyway)
         self.notes["checks removed" if proved else "checks kept"] += 1
         return proved

@@ -105,7 +105,7 @@ class Expressions(Accesses):
                 return self._with_shape(self._subgroup(node, given), self.layout.shape_of(node))
 
     def _with_shape(self, value: Value, shape: Shape) -> Value:
-        """Give a value its shape; if the shape determines the other lanes, only lane 0 is kept."""
+        """Give a value its shape; if the shape determines the other lanes, keep only lane 0."""
         if shape is Shape.VARYING:
             return value
         text = value.text
@@ -221,8 +221,8 @@ class Expressions(Accesses):
             if is_sum and lanes == 4:
                 low, high, apart = [0, 1, 2, 3], [1, vector_width, 3, vector_width], 2
             else:
-                kept, numbers = max(2, half), [*range(0, lanes * apart, apart), vector_width]
-                low, high, apart = numbers[:kept], numbers[half : half + kept], 1
+                count, numbers = max(2, half), [*range(0, lanes * apart, apart), vector_width]
+                low, high, apart = numbers[:count], numbers[half : half + count], 1
             kind, nothing = shaped(element, vector_width), Lanes(code, vector_width).literal(identity, dtype)
             lanes, vector_width = half, len(low)
             parts = []

@@ -36,12 +36,12 @@ def if_convert(program: Program) -> Program:
 
 
 def _select_assignments(statement: n.If, names: FreshNames) -> list[n.Stmt]:
-    chosen = names.make("chosen")
-    done: list[n.Stmt] = [n.Let(chosen, statement.condition)]
+    condition = names.make("chosen")
+    done: list[n.Stmt] = [n.Let(condition, statement.condition)]
     then, otherwise = (_speculate(body, names, done) for body in (statement.then, statement.otherwise))
     for name in dict.fromkeys((*then, *otherwise)):
         values = (n.Var(side.get(name, name)) for side in (then, otherwise))
-        done.append(n.Assign(name, n.Select(n.Var(chosen), *values)))
+        done.append(n.Assign(name, n.Select(n.Var(condition), *values)))
     return done
 
 
@@ -72,8 +72,8 @@ def is_cheap(body: n.Body) -> bool:
             return False
         for node in walk.postorder(statement.value):
             nodes += 1
-            plain = isinstance(node, (n.Var, n.Lit, n.Select, n.InvocationId, n.BufLen))
-            plain = plain or (isinstance(node, (n.BinOp, n.UnOp)) and node.op in _CHEAP_OPERATORS)
-            if not plain or nodes > _MAX_CHEAP_NODES:
+            is_plain = isinstance(node, (n.Var, n.Lit, n.Select, n.InvocationId, n.BufLen))
+            is_plain = is_plain or (isinstance(node, (n.BinOp, n.UnOp)) and node.op in _CHEAP_OPERATORS)
+            if not is_plain or nodes > _MAX_CHEAP_NODES:
                 return False
     return True

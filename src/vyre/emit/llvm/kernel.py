@@ -126,13 +126,13 @@ class _Shell:
         body.notes |= {"private buffers": len(self.private), "segments": len(self.segments)}
         body.notes["state bytes"] = body.scratch - before
         if self.flat:
-            self._walk_invocations()
+            self._loop_over_invocations()
         else:
-            self._walk_workgroups()
-        walked, code.lines = code.lines, []
+            self._loop_over_workgroups()
+        loops, code.lines = code.lines, []
         self._prologue()
         lines = [f"define void @{KERNEL}(ptr noalias %block, i64 %first, i64 %last) #0 {{", "entry:"]
-        lines += [*code.allocations, *code.lines, *walked]
+        lines += [*code.allocations, *code.lines, *loops]
         code.lines = []
         code.begin("finish")
         for name, op in self.private.items():
@@ -255,7 +255,7 @@ class _Shell:
         start = self.code.put(f"getelementptr i8, ptr %scratch, i64 {offset}")
         self.code.do(f"call void @llvm.memset.p0.i64(ptr align 64 {start}, i8 0, i64 {size}, i1 false)")
 
-    def _walk_invocations(self) -> None:
+    def _loop_over_invocations(self) -> None:
         """Loop over vectors of invocations; complete vectors get a loop without masks if the program is short."""
         body, code = self.body, self.code
         at = code.allocate("i64")
@@ -266,10 +266,10 @@ class _Shell:
             body.passed_guard = guard_of(self.segments[0]) if body.check_elimination else None
             end = self._end_of_guarded(body.passed_guard) if body.passed_guard else "%last"
             odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
-            self._walk_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
+            self._loop_over_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
             code.begin("rest")
             body.passed_guard, body.notes, body.streams = None, notes, Streams()
-        self._walk_vectors(at, "%last", "finish", whole=not self.width)
+        self._loop_over_vectors(at, "%last", "finish", whole=not self.width)
 
     def _end_of_guarded(self, guard: Guard) -> str:
         """Return the end of the invocations that are in the range and below the guard's limit."""
@@ -278,7 +278,7 @@ class _Shell:
             limit = self.code.intrinsic(name, "i64", [("i64", limit), ("i64", other)], ["i64"])
         return limit
 
-    def _walk_vectors(self, at: str, last: str, exit_: str, *, whole: bool) -> None:
+    def _loop_over_vectors(self, at: str, last: str, exit_: str, *, whole: bool) -> None:
         body, code, width = self.body, self.code, self.width
         head, lanes = code.label("chunk"), code.label("lanes")
         body.run_end = code.label("next")
@@ -321,7 +321,7 @@ class _Shell:
             return first
         return self.body.vector.op("add", "i32", spread(self.code, "i32", first, self.width), _lane_numbers(self.width))
 
-    def _walk_workgroups(self) -> None:
+    def _loop_over_workgroups(self) -> None:
         code = self.code
         at, *axes = (code.allocate(kind) for kind in ("i64", "i32", "i32", "i32"))
         code.begin("start")
@@ -339,7 +339,7 @@ class _Shell:
             for segment in self.segments:
                 self._run(segment)
         else:
-            self._walk_segments()
+            self._dispatch_segments()
         self._next_workgroup(axes)
         code.do(f"store i64 {code.put(f'add i64 {here}, 1')}, ptr {at}")
         self.body.poll("group")
@@ -363,7 +363,7 @@ class _Shell:
             code.do(f"store i32 {code.put(f'select i1 {full}, i32 0, i32 {more}')}, ptr {axis}")
             carry = code.put(f"zext i1 {full} to i32")
 
-    def _walk_segments(self) -> None:
+    def _dispatch_segments(self) -> None:
         """Dispatch segments by the control word; one thread runs the workgroup, so barriers need no waiting."""
         code = self.code
         control = self.body.next_slots[self.cut.control].pointer

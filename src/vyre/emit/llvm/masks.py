@@ -132,16 +132,16 @@ class Masks:
         if b.shape is not Shape.UNIFORM:
             return None
         code, (beyond, after) = self.code, _BEYOND[op]
-        asked, some, end = (code.label(hint) for hint in ("asked", "some", "end"))
-        code.fall_through(asked)
+        start, partial, end = (code.label(hint) for hint in ("asked", "some", "end"))
+        code.fall_through(start)
         first, limit = (code.put(f"zext i32 {value.text} to i64") for value in (a, b))
         before = code.put(f"sub i64 {limit if after else code.put(f'add i64 {limit}, -1')}, {first}")
         # Usually all lanes are beyond the limit or none is, and then a branch is cheaper than computing the word.
-        code.branch(code.put(f"icmp slt i64 {before}, 0"), end, some, likely=True)
-        code.begin(some)
+        code.branch(code.put(f"icmp slt i64 {before}, 0"), end, partial, likely=True)
+        code.begin(partial)
         shift = code.intrinsic("umin", "i64", [("i64", before), ("i64", "63")], ["i64"])
         word = code.put(f"shl i64 -2, {shift}")
         word = word if self.width == 64 else code.put(f"trunc i64 {word} to i{self.width}")
         code.fall_through(end)
-        word = code.put(f"phi i{self.width} [ -1, %{asked} ], [ {word}, %{some} ]")
+        word = code.put(f"phi i{self.width} [ -1, %{start} ], [ {word}, %{partial} ]")
         return self._as_mask(word if beyond else code.put(f"xor i{self.width} {word}, -1"))

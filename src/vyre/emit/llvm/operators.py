@@ -128,7 +128,7 @@ class Lanes:
             words = (self.code.put(f"bitcast {kind} {vector} to {pairs.of('i64')}") for vector in (x, y))
             return pairs.op("mul", "i64", *(pairs.op("and", "i64", word, low) for word in words))
 
-        # Not a shift: LLVM folds this to the value itself if it is uniform.
+        # A shuffle, not a shift: of a uniform value, LLVM folds it to the value itself.
         odd = (
             self.code.put(f"shufflevector {kind} {x}, {kind} poison, <{self.lanes} x i32> <{places}>") for x in (a, b)
         )
@@ -423,8 +423,8 @@ class Lanes:
                 odd = self.op("and", "i32", self.op("lshr", "i32", bits, self.constant("i32", 16)),
                               self.constant("i32", 1))  # fmt: skip
                 up = self.op("add", "i32", self.op("add", "i32", bits, self.constant("i32", 0x7FFF)), odd)
-                kept = self.op("and", "i32", up, self.constant("i32", 0xFFFF0000))
-                nearest = self.reinterpret("i32", kept, "float")
+                rounded_bits = self.op("and", "i32", up, self.constant("i32", 0xFFFF0000))
+                nearest = self.reinterpret("i32", rounded_bits, "float")
                 return self.select(self.op("fcmp uno", "float", a, a), "float", a, nearest)
             case _:
                 return a
@@ -447,27 +447,27 @@ class Lanes:
         """Write a conversion, which is total and rounds at most once."""
         if source is target:
             return a
-        held, wanted = ELEMENT[source], ELEMENT[target]
+        register, result = ELEMENT[source], ELEMENT[target]
         if target is DType.BOOL:
             if source.is_float:
-                return self.op("fcmp une", held, a, self.constant(held, float_text(0.0)))
-            return self.op("icmp ne", held, a, self.constant(held, 0))
+                return self.op("fcmp une", register, a, self.constant(register, float_text(0.0)))
+            return self.op("icmp ne", register, a, self.constant(register, 0))
         signed = source.kind is Kind.SIGNED
         if target.is_integer:
             if source.is_float:
                 sign = "s" if target.kind is Kind.SIGNED else "u"
-                kinds = (suffix(wanted, self.lanes), suffix(held, self.lanes))
-                return self.code.intrinsic(f"fpto{sign}i.sat", self.of(wanted), [(self.of(held), a)], kinds)
+                kinds = (suffix(result, self.lanes), suffix(register, self.lanes))
+                return self.code.intrinsic(f"fpto{sign}i.sat", self.of(result), [(self.of(register), a)], kinds)
             if source.bits == target.bits:
                 return a
             name = "trunc" if target.bits < source.bits else "sext" if signed else "zext"
-            return self.convert(name, held, a, wanted)
+            return self.convert(name, register, a, result)
         if source.is_float:
             return self._float_to_float(source, target, a)
         to_float = "sitofp" if signed else "uitofp"
         if target is DType.BF16 and source.bits > 16:
             return self._integer_to_brain(source, a)
-        converted = self.convert(to_float, held, a, wanted)
+        converted = self.convert(to_float, register, a, result)
         return self.rounded(target, converted)
 
     def _float_to_float(self, source: DType, target: DType, a: str) -> str:

@@ -90,8 +90,8 @@ class _Emitter(ModuleWriter):
         self.proved = proved_accesses(self.program)
         self.orders_storage = _orders_storage(self.program)
         self.assigned = {s.name for s in walk.statements(self.program.entry) if isinstance(s, n.Assign)}
-        some_leave = stats.has(n.Return) or self.lanes != self.size
-        self.in_lockstep = stats.has(*_SUBGROUP_OPERATIONS) or (some_leave and stats.has_barriers)
+        may_exit_early = stats.has(n.Return) or self.lanes != self.size
+        self.in_lockstep = stats.has(*_SUBGROUP_OPERATIONS) or (may_exit_early and stats.has_barriers)
         self.sync_points = _synchronizing_statements(self.program.entry) if self.in_lockstep else set()
         self.exits: _Exits | None = None
         # For each enclosing loop, the flag that it has ended regularly; "" if loops are not watched.
