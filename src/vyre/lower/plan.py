@@ -93,7 +93,7 @@ class GridSyncPlan(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def edges(self) -> Iterator[tuple[int, int]]:
-        """The control graph."""
+        """The edges of the control graph: pairs of segments, DONE as the end."""
         return ((at, to) for at, segment in enumerate(self.segments) for to in segment.exits)
 
 
