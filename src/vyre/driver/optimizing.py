@@ -141,9 +141,13 @@ class BackendDispatcher(OptimizerDispatcher):
         )
 
     def free(self, handle: int) -> None:
-        self.backend.free(self._buffer(handle))
-        with self._lock:
-            self._buffers.pop(handle, None)
+        buffer = self._buffer(handle)
+        try:
+            self.backend.free(buffer)
+        finally:
+            # A free that fails has given up the buffer too.
+            with self._lock:
+                self._buffers.pop(handle, None)
 
     def acquire_static(self, domain: str, payloads: Sequence[Bytes]) -> StaticBufferSet:
         size = sum(map(len, payloads))
