@@ -152,6 +152,8 @@ def test_as_many_buffers_as_the_adapter_binds_and_no_more() -> None:
     assert np.array_equal(np.frombuffer(out, "<u4"), np.sum(inputs, axis=0, dtype="<u4"))
     with pytest.raises(UnsupportedFeature, match=f"{most + 1} buffers"):
         backend().dispatch(many_buffers(most + 1), [*inputs, inputs[0]])
+    with pytest.raises(UnsupportedFeature, match=f"{most + 1} buffers"):
+        backend().compile(many_buffers(most + 1))
 
 
 def test_limits_are_told_before_anything_runs() -> None:
@@ -161,8 +163,11 @@ def test_limits_are_told_before_anything_runs() -> None:
     before = telemetry.snapshot().launches
     with pytest.raises(UnsupportedFeature, match="workgroup memory"):
         on.dispatch(Program.new(shared, 1, body), [], config)
+    with pytest.raises(UnsupportedFeature, match="workgroup memory"):
+        on.compile(Program.new(shared, 1, body))
     large = Program.new([BufferDecl.output("out", 0, DType.U32)], 64, [b.store("out", b.gid(), b.lit(1))])
     elements = on.gpu.binding_bytes // 4 + 1
+    on.compile(large)
     with pytest.raises(UnsupportedFeature, match="buffer 'out'"):
         on.dispatch(large, [], DispatchConfig(dispatch_elements=elements))
     assert telemetry.snapshot().launches == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_a_lost_device_is_named_and_found_again(own: WebGpuBackend) -> None:
         assert np.frombuffer(own.download(fresh), "<u4").tolist() == [2, 3]
 
 
+def test_executables_outlive_a_lost_device_and_its_scratch_memory_does_not(own: WebGpuBackend) -> None:
+    data = [np.array([1, 2], "<u4")]
+    executable = own.compile(increment())
+    executable.dispatch(data)
+    lost = weakref.ref(own.gpu)
+    own.gpu.device.destroy()
+    with pytest.raises(DeviceLost):
+        executable.dispatch(data)
+    own.try_recover()
+    assert not own.scratch._kept
+    assert not own.device.scratch._kept
+    for _ in range(2):
+        assert np.frombuffer(executable.dispatch(data)[0], "<u4").tolist() == [2, 3]
+    assert own.gpu is not lost()
+
+
 def test_recovering_a_device_that_is_there_changes_nothing(own: WebGpuBackend) -> None:
     gpu = own.gpu
     own.try_recover()
@@ -108,6 +125,31 @@ def test_what_the_compiler_refuses_is_shown_with_its_line(monkeypatch: pytest.Mo
     line = 1 + caught.value.source.split("\n").index(next(t for t in caught.value.source.split("\n") if "main((" in t))
     assert f"wgsl:{line}:" in caught.value.compiler_message
     assert "Fix:" in str(caught.value)
+
+
+CUT = """
+program cut(workgroup 64) {
+  buffer 0 a: u32[] readwrite
+  a[gid.x] = a[gid.x] + 1
+  grid_sync
+  a[gid.x] = a[gid.x] * 2
+}
+"""
+
+
+def test_what_the_compiler_refuses_is_told_when_the_program_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted = launches.emit_wgsl
+
+    def broken(program: Any, **options: Any) -> Any:
+        kernel = emitted(program, **options)
+        is_second = "* 2" in str(program)
+        return type(kernel)(kernel.text.replace("fn main(", "fn main((", is_second), *list(msgspec_fields(kernel))[1:])
+
+    monkeypatch.setattr(launches, "emit_wgsl", broken)
+    before = backend().metrics()
+    with pytest.raises(KernelCompileFailed, match="in segment 1 of 'cut'"):
+        backend().compile(parse(CUT), DispatchConfig(optimize=False))
+    assert backend().metrics() == before
 
 
 def msgspec_fields(struct: Any) -> Iterator[Any]:

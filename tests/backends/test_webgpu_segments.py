@@ -9,7 +9,7 @@ import pytest
 
 from vyre.backends.reference import ReferenceBackend
 from vyre.conform.case import answer_traps
-from vyre.driver import routes, telemetry
+from vyre.driver import Step, routes, telemetry
 from vyre.driver.backend import Backend
 from vyre.driver.config import DispatchConfig
 from vyre.driver.resident import allocated
@@ -171,3 +171,28 @@ def test_a_fault_in_a_driven_segment_is_told_and_leaves_nothing() -> None:
         run(backend(), program, 9)
     assert telemetry.snapshot().resident_bytes == before
     assert run(backend(), parse(TWO), 9)[0] == run(ReferenceBackend(), parse(TWO), 9)[0]
+
+
+def test_outputs_of_a_driven_program_start_at_zero_each_time() -> None:
+    """Also in sequences, where the buffers hold what earlier steps left."""
+    some = """
+    program some(workgroup 4) {
+      buffer 0 left: u32[1] read
+      buffer 1 out: u32[10] output
+      for k in 0 .. left[0] {
+        if gid.x == k { out[gid.x] = k + 5 }
+        grid_sync
+      }
+    }
+    """
+    on, program = backend(), parse(some)
+    config = DispatchConfig(grid_override=(3,))
+    with allocated(on, [4, 40]) as (left, out):
+        for run in (
+            lambda: on.run_sequence([Step(program, [left, out], config=config)]),
+            lambda: on.run_sequence([Step(program, [left, out], config=config)] * 2),
+            lambda: on.dispatch_resident(program, [left, out], config),
+        ):
+            on.upload_many([(left, 0, np.array([3], "<u4"))], fills=[(out, 0, 40, 9)])
+            run()
+            assert np.frombuffer(on.download(out), "<u4").tolist() == [5, 6, 7, *[0] * 7]
