@@ -221,9 +221,9 @@ def test_waits_that_signals_do_not_interrupt_are_waits_in_steps(
 
     monkeypatch.setattr(gpu.Future, "result", waiting)
     own.dispatch(parse(LONG), [np.arange(1 << 14, dtype="<u4")])
-    assert all(waits[:-1])
+    # Asking for a result that is there already is no wait.
     assert max(waits) <= 0.1
-    assert len(waits) > 1 or not own.gpu.facts.is_software
+    assert max(waits) > 0 or not own.gpu.facts.is_software
 
 
 def test_the_shut_down_of_a_device_waits_for_a_run_that_was_left(own: WebGpuBackend) -> None:
