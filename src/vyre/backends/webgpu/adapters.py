@@ -1,4 +1,4 @@
-"""Is there a GPU, or something that acts as one? And if not, what has to be installed?"""
+"""Adapters: find a GPU or a software implementation of one, and say what to install where there is none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_DRIVER: Final = Availability(False, "no driver for a GPU was found.", _DRIVE
 
 
 class AdapterFacts(msgspec.Struct, frozen=True):
-    """What an adapter says of itself."""
+    """An adapter's own description."""
 
     name: str
     driver: str
@@ -42,7 +42,7 @@ class AdapterFacts(msgspec.Struct, frozen=True):
 
 
 def availability() -> Availability:
-    """Whether some adapter is here; asks the library only where a GPU may be, because that takes a second."""
+    """Whether there is an adapter; ask the library only where there may be a GPU, because that takes a second."""
     if find_spec("wgpu") is None:
         return _NO_PACKAGE
     if sys.platform == "linux":
@@ -80,7 +80,7 @@ def _matches(pattern: str) -> Iterator[Path]:
 
 @contextmanager
 def _quiet_window_system() -> Iterator[None]:
-    """Drivers look for a display, and complain where there is no directory for one."""
+    """Set the directory that drivers look for a display in; they print warnings without one."""
     if os.environ.get("XDG_RUNTIME_DIR"):
         yield
         return
@@ -105,13 +105,13 @@ def adapters() -> list[Any]:
 
 @cache
 def _without_opengl() -> None:
-    """Keeps the library from opening OpenGL, which is slow; it may only be told before it is first used."""
+    """Keep the library from opening OpenGL, which is slow; possible only before its first use."""
     from wgpu.backends.wgpu_native.extras import set_instance_extras
 
     try:
         set_instance_extras(backends=["Primary"])
     except RuntimeError:
-        # Somebody else has used the library before: then it has OpenGL too, and that does no harm.
+        # The library is in use already: it then has OpenGL too, which is only slower.
         return
 
 
@@ -121,7 +121,7 @@ def facts_of(adapter: Any) -> AdapterFacts:
 
 
 def fixed_lanes(adapter: Any) -> int | None:
-    """How many lanes a subgroup has; None if that is not always the same number."""
+    """The lanes of every subgroup; None if subgroups differ in size."""
     info = adapter.info
     # The library calls them by either name, in one version or another.
     least, most = (info.get(f"subgroup_{end}_size", info.get(f"stackgroup_{end}_size")) for end in ("min", "max"))

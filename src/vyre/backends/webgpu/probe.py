@@ -1,8 +1,7 @@
-"""Are a device's floats exact, its subgroups right, its loops as long as they should be? Programs that it is given
-find out.
+"""Probes: programs that test whether a device's floats are exact, its subgroups right and its loops complete.
 
-What WGSL promises is less than IEEE: contraction, division to 2.5 ULP, subnormals that may be flushed. Devices often
-give more. The operations that are left to the device are tried on edges and at random, by the code that every program
+WGSL promises less than IEEE: contraction, division to 2.5 ULP, subnormals that may be flushed. Many devices give more.
+Probes try the operations that are left to the device on edge cases and at random, with the code that every program
 gets.
 """
 
@@ -98,7 +97,7 @@ def measured(gpu: Gpu, left: Array, right: Array) -> Array:
 
 @cache
 def loop_program() -> Program:
-    """Counts the passes of a loop inside a loop, by a number that nobody knows before."""
+    """Count the passes of a loop inside a loop, whose bounds are in memory."""
     count = b.let("count", n.lit(0))
     passes = b.load("passes", n.lit(0))
     inner = b.loop("j", n.lit(0), passes, [b.assign("count", b.var("count") + b.load("passes", b.var("i")) + 1)])

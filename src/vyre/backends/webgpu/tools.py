@@ -1,5 +1,4 @@
-"""What does the backend itself run on the device? Small kernels that fill and copy, watch for changes, and decide what
-runs next and how large it is."""
+"""The backend's own kernels: fills, copies, convergence tests, and the choice and the size of the next launch."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ fn main() {
 STATE_WORDS: Final = 3
 
 # Before a launch whose grid is in memory: writes it into the parameter block, and how it is folded into the launch. A
-# grid that nobody can number is an empty one, and told with the faults; so is that of a launch after the last pass.
+# grid that u32 cannot number is empty, and reported as a fault; that of a launch after the last pass is empty too.
 FOLD: Final = """
 struct Fold { first: u32, most: u32, most_x: u32, most_y: u32, most_z: u32 }
 @group(0) @binding(0) var<uniform> fold: Fold;
