@@ -58,3 +58,32 @@ def test_code_does_not_depend_on_what_was_compiled_before() -> None:
     first, second = object_code(text), object_code(other)
     assert first != second
     assert [object_code(one) for one in (other, text, other)] == [second, first, second]
+
+
+# A module has to go before its context, also where the garbage collector finds both in one cycle.
+CYCLES = """
+import gc
+from vyre.backends.cpu.compile import object_code
+from vyre.errors import KernelCompileFailed
+
+BROKEN = '''define void @kernel() {
+entry:
+  br label %x
+x:
+  %p = phi i32 [1, %y]
+  ret void
+y:
+  br label %x
+}'''
+for turn in range(300):
+    try:
+        object_code(BROKEN, verify=True)
+    except KernelCompileFailed as error:
+        error.itself = error
+    if turn % 7 == 0:
+        gc.collect()
+"""
+
+
+def test_failures_that_the_garbage_collector_finds_crash_no_process() -> None:
+    assert subprocess.run([sys.executable, "-c", CYCLES], timeout=60, check=False).returncode == 0

@@ -68,6 +68,18 @@ def test_other_sizes_push_nothing_past_the_bound() -> None:
     assert device.live == []
 
 
+def test_sizes_that_are_used_take_the_place_of_those_that_are_not() -> None:
+    device = RecordingDevice()
+    scratch = Scratch(device)
+    with scratch.borrowed([BOUND]):
+        pass
+    for _ in range(3):
+        with scratch.borrowed([1 << 20, 4096]):
+            pass
+    assert device.counts["allocate"] == 3
+    assert sum(device.live) == (1 << 20) + 4096
+
+
 def test_what_a_failed_run_used_is_freed() -> None:
     device = RecordingDevice()
     scratch = Scratch(device)

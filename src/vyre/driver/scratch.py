@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -21,7 +22,8 @@ class Scratch:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = Lock()
-        self._kept: dict[int, list[Handle]] = {}
+        # By size, the least recently used first.
+        self._kept: OrderedDict[int, list[Handle]] = OrderedDict()
         self._kept_bytes = 0
 
     @contextmanager
@@ -46,7 +48,10 @@ class Scratch:
             kept = self._kept.get(size)
             if kept:
                 self._kept_bytes -= size
-                return kept.pop()
+                handle = kept.pop()
+                if not kept:
+                    del self._kept[size]
+                return handle
         return self._device.allocate(size)
 
     def _keep(self, sizes: Sequence[int], handles: Sequence[Handle]) -> None:
@@ -55,11 +60,18 @@ class Scratch:
             # Taken and kept from the same end, in opposite orders: the next borrower of these sizes gets each memory in
             # the same place, and finds bindings that were made for it.
             for size, handle in zip(reversed(sizes), reversed(handles), strict=True):
-                if self._kept_bytes + size <= _MOST_KEPT_BYTES:
-                    self._kept.setdefault(size, []).append(handle)
-                    self._kept_bytes += size
-                else:
+                if size > _MOST_KEPT_BYTES:
                     surplus.append(handle)
+                    continue
+                self._kept.setdefault(size, []).append(handle)
+                self._kept.move_to_end(size)
+                self._kept_bytes += size
+            while self._kept_bytes > _MOST_KEPT_BYTES:
+                oldest = next(iter(self._kept))
+                surplus.append(self._kept[oldest].pop(0))
+                self._kept_bytes -= oldest
+                if not self._kept[oldest]:
+                    del self._kept[oldest]
         self._free(surplus, None)
 
     def _free(self, handles: Sequence[Handle], error: BaseException | None) -> None:

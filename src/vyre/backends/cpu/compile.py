@@ -90,16 +90,24 @@ def _effort(size: int, optimize: bool) -> int:
     return 2 if optimize and size < _LARGE_TEXT else 0
 
 
-def _parsed(text: str, context: Any) -> Any:
-    return llvm.parse_assembly(text + _ROOM, context)
+@contextmanager
+def _parsed(text: str) -> Iterator[Any]:
+    """A module for the time of a block.
+
+    Types, constants and metadata stay as long as their context: one for each module lets them go with it. A module has
+    to go first, which the garbage collector does not promise, so both are closed here.
+    """
+    with llvm.create_context() as context, llvm.parse_assembly(text + _ROOM, context) as module:
+        yield module
 
 
-def _module(text: str, *, verify: bool, optimize: bool) -> Any:
-    # Types, constants and metadata stay as long as their context: one for each module lets them go with it.
-    module = _parsed(text, llvm.create_context())
-    if verify:
-        module.verify()
-    return _optimized(module, len(text), optimize=optimize)
+@contextmanager
+def _module(text: str, *, verify: bool, optimize: bool) -> Iterator[Any]:
+    """An optimized module for the time of a block."""
+    with _parsed(text) as module:
+        if verify:
+            module.verify()
+        yield _optimized(module, len(text), optimize=optimize)
 
 
 @cache
@@ -151,8 +159,8 @@ def _llvm_errors(text: str) -> Iterator[None]:
 
 def selected_object_code(text: str) -> bytes:
     """Object code of a module whose IR is already optimized: no passes, only instruction selection."""
-    with _LOCK, _llvm_errors(text):
-        module, target = _parsed(text, llvm.create_context()), _target_machine(0)
+    with _LOCK, _llvm_errors(text), _parsed(text) as module:
+        target = _target_machine(0)
         module.triple = llvm.get_process_triple()
         module.data_layout = str(target.target_data)
         code: bytes = target.emit_object(module)
@@ -161,22 +169,21 @@ def selected_object_code(text: str) -> bytes:
 
 def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
     """The object code of a module."""
-    with _LOCK, _llvm_errors(text):
-        module = _module(text, verify=verify, optimize=optimize)
+    with _LOCK, _llvm_errors(text), _module(text, verify=verify, optimize=optimize) as module:
         code: bytes = _target_machine(_effort(len(text), optimize)).emit_object(module)
         return code
 
 
 def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
     """The object code of several modules linked into one; each kernel gets the name that the mapping gives it."""
-    with _LOCK, _llvm_errors("\n".join(texts.values())):
-        context = llvm.create_context()
-        whole = llvm.parse_assembly("", context)
+    errors = _llvm_errors("\n".join(texts.values()))
+    with _LOCK, errors, llvm.create_context() as context, llvm.parse_assembly("", context) as whole:
         size = max(map(len, texts.values()), default=0)
         for name, text in texts.items():
-            module = _parsed(text, context)
-            module.get_function(KERNEL).name = name
-            whole.link_in(_optimized(module, size, optimize=optimize))
+            # Linking takes the module; before, it is closed with the block.
+            with llvm.parse_assembly(text + _ROOM, context) as module:
+                module.get_function(KERNEL).name = name
+                whole.link_in(_optimized(module, size, optimize=optimize))
         code: bytes = _target_machine(_effort(size, optimize)).emit_object(whole)
         return code
 
@@ -236,10 +243,8 @@ def _open_process() -> None:
 
 def assembly(text: str) -> str:
     """The machine instructions of a module as text."""
-    with _LOCK, _llvm_errors(text):
-        listing: str = _target_machine(_effort(len(text), True)).emit_assembly(
-            _module(text, verify=True, optimize=True)
-        )
+    with _LOCK, _llvm_errors(text), _module(text, verify=True, optimize=True) as module:
+        listing: str = _target_machine(_effort(len(text), True)).emit_assembly(module)
         return listing
 
 
