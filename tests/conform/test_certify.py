@@ -6,14 +6,14 @@ import json
 
 import msgspec
 import pytest
-from vyre.driver.forwarding import ForwardingBackend
 
 from conform.wrong_backend import FailingBackend, RefusingBackend, WrongBackend
-from vyre.backends.reference import ReferenceBackend
+from vyre.backends.reference import ReferenceBackend, ReferenceDevice
 from vyre.conform.certificate import NOT_COMPARED, certify, read_certificate, verify, write_certificate
 from vyre.conform.directives import case_of_run, read_filetest
 from vyre.conform.mixture import made
 from vyre.conform.runner import judge, limits_for, meaning, reduced, trial_of
+from vyre.driver.backend import Backend
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.registry import backend
 from vyre.errors import BadInputs
@@ -124,20 +124,16 @@ def test_a_case_that_traps_is_compared_too_and_not_reduced() -> None:
     assert reduced(trial_of(WrongBackend()), case, "wrong").startswith("# not reduced: [trap-raised] ")
 
 
-class Rounding(ForwardingBackend):
+class Rounding(ReferenceDevice):
     """A device whose floats are not exact."""
 
     @property
-    def capabilities(self) -> DeviceProfile:
-        return msgspec.structs.replace(super().capabilities, float_exact=False)
-
-    @property
-    def accepts(self) -> DeviceProfile:
-        return self.capabilities
+    def profile(self) -> DeviceProfile:  # type: ignore[override]
+        return msgspec.structs.replace(super().profile, float_exact=False)
 
 
 def test_floats_that_are_not_exact_are_left_out_and_that_is_said() -> None:
-    inexact = Rounding(ReferenceBackend())
+    inexact = Backend(Rounding())
     certificate = certify(inexact, cases=3)
     assert certificate.holds
     assert certificate.float_policy == NOT_COMPARED
