@@ -12,7 +12,6 @@ from vyre.ir import nodes as n
 from vyre.ir.program import Program
 from vyre.ir.walk import rewrite
 
-
 OPTIMIZER = ("need", "simplify", "live", "place", "pack", "read")
 
 
