@@ -101,6 +101,8 @@ class Executable:
         self._in_place = backend.capabilities.in_place
         self._has_traps = self.binder.program.stats().has(n.Trap)
         has_limit = type(backend.device).resident_grid_fits is not Device.resident_grid_fits
+        self._has_grid_in_memory = self.binder.program.stats().has_indirect_dispatch
+        self._is_plain = self.route == "plain"
         self._may_exceed = self.route == "native" and has_limit
         self._may_be_cut = compiled.wanted == "auto" and self.config.cooperative == "auto"
         # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
@@ -169,7 +171,7 @@ class Executable:
 
     def bind_resident(self, resources: Sequence[ResidentBuffer], config: DispatchConfig) -> BindingPlan:
         """The plan of a run on resident buffers; the device reads a grid that is in memory, if it can."""
-        reads_grid = not self.device_reads_grid(config)
+        reads_grid = not (self._has_grid_in_memory and self.device_reads_grid(config))
         return self.binder.bind_resident(self.backend, resources, config, reads_grid=reads_grid)
 
     def device_reads_grid(self, config: DispatchConfig) -> bool:
@@ -184,12 +186,12 @@ class Executable:
             return
         plan = self.binder.bind_in_place(memory, config)
         prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
-        if config.fixpoint_iterations is None and config.timeout_s is None and config.handlers is None:
-            ran = prepared.single.run(memory, UNLIMITED, (), _nothing)
-        else:
-            ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
-        if self.route != "plain" or config.passes > 1:
-            self._count(ran, config)
+        if self._is_plain and _is_single(config):
+            prepared.single.run(memory, UNLIMITED, (), _nothing)
+            telemetry.count_launch(plan.input_bytes)
+            return
+        ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
+        self._count(ran, config)
         telemetry.count_launch(plan.input_bytes, (), self._launches(ran))
 
     def _call_config(self, config: DispatchConfig) -> DispatchConfig:
@@ -228,7 +230,13 @@ class Executable:
         start = perf_counter_ns()
         plan = self.bind_resident(resources, config)
         memory = [resource.handle for resource in resources]
-        return _timed([], self.fitting(plan)._run_on_memory(plan, memory, config), start)
+        if self._is_plain and _is_single(config):
+            prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
+            ran = prepared.single.run(memory, UNLIMITED, (), _nothing)
+            telemetry.count_launch(0)
+        else:
+            ran = self.fitting(plan)._run_on_memory(plan, memory, config)
+        return _timed([], ran, start)
 
     def _run_on_memory(self, plan: BindingPlan, memory: list[Any], config: DispatchConfig) -> Ran:
         if self.route == "host":
@@ -510,6 +518,16 @@ def _whole_words(handle: Any, data: memoryview) -> list[Copy]:
         return [(handle, 0, data)]
     tail: Copy = (handle, whole, memoryview(bytes(data[whole:]).ljust(4, b"\0")))
     return [(handle, 0, data[:whole]), tail] if whole else [tail]
+
+
+def _is_single(config: DispatchConfig) -> bool:
+    """Whether a run is one pass without a time limit and trap handlers."""
+    return (
+        config.fixpoint_iterations is None
+        and config.timeout_s is None
+        and config.handlers is None
+        and (config.seed is None)
+    )
 
 
 def _nothing(_: Sequence[Any]) -> list[memoryview]:

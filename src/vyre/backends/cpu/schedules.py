@@ -48,19 +48,23 @@ class CpuSchedule(PreparedSchedule):
     def run(
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
-        if trace.active is not None:
-            with trace.span("launch", "cpu", **_described(self._schedule)):
-                return self._run(memory, options, reads, use)
-        return self._run(memory, options, reads, use)
-
-    def _run(
-        self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
-    ) -> Ran:
         for number, byte_len in self._clears:
             bytes_of(memory[number])[:byte_len] = 0
+        # A single launch is one call of native code: nothing here costs it more than it has to.
         launch = self._launch
+        if trace.active is not None:
+            with trace.span("launch", "cpu", **_described(self._schedule)):
+                run = self._walked if launch is None else self._launched
+                return run(memory, options, reads, use)
         if launch is None:
             return self._walked(memory, options, reads, use)
+        return self._launched(memory, options, reads, use)
+
+    def _launched(
+        self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
+    ) -> Ran:
+        launch = self._launch
+        assert launch is not None  # else the tables are walked
         stopped = self._device.pool.run(launch, memory, options.config.timeout_s)
         if stopped:
             run_again(self._device.pool, launch, memory, options, stopped)
