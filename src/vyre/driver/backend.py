@@ -16,7 +16,7 @@ from vyre.driver.binding import binder_of
 from vyre.driver.cache import BoundedDict, DiskCache, MemoryCache
 from vyre.driver.compile import compile_program, executable_key
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route, require_config
-from vyre.driver.device import Availability, Device, PreparedSchedule
+from vyre.driver.device import Availability, Code, Device, PreparedSchedule
 from vyre.driver.executable import Executable
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, require_slots, stored
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
@@ -48,6 +48,7 @@ Upload = tuple[ResidentBuffer, int, Buffer]
 Fill = tuple[ResidentBuffer, int, int | None, int]
 _MOST_EXECUTABLES: Final = 256
 _MOST_RECENT: Final = 256
+_MOST_CODE: Final = 256
 
 
 class Backend:
@@ -71,6 +72,8 @@ class Backend:
         # Executables by the identity of program and config, which are kept beside them: what a repeated call asks for.
         self._recent: BoundedDict[tuple[int, int, str], tuple[Program, DispatchConfig, Executable]]
         self._recent = BoundedDict(_MOST_RECENT)
+        # The device's code, beside the program that it was compiled from; see ``vyre.driver.compile``.
+        self.code: MemoryCache[tuple[Program, Code]] = MemoryCache(_MOST_CODE)
 
     @classmethod
     def availability(cls) -> Availability:
@@ -316,8 +319,7 @@ class Backend:
         workers: Workers | None = self.__dict__.pop("workers", None)
         if workers is not None:
             workers.close()
-        self._recent.clear()
-        self._executables.clear()
+        self._drop_compiled()
         self.scratch.clear()
         self.device.close()
 
@@ -329,10 +331,14 @@ class Backend:
         """Acquire a lost device again; never done without being asked, because resident data is gone."""
         if not self.device_lost() and type(self.device).recover is not Device.recover:
             return
-        self._recent.clear()
-        self._executables.clear()
+        self._drop_compiled()
         self.scratch.forget()
         self.device.recover()
+
+    def _drop_compiled(self) -> None:
+        self._recent.clear()
+        self._executables.clear()
+        self.code.clear()
 
     def __enter__(self) -> Self:
         return self
