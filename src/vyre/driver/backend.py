@@ -16,8 +16,9 @@ from vyre.driver.binding import binder_of
 from vyre.driver.cache import BoundedDict, DiskCache, MemoryCache
 from vyre.driver.compile import compile_program, executable_key
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route, require_config
-from vyre.driver.device import Availability, Code, Device, PreparedSchedule
+from vyre.driver.device import Availability, Code, Device, PreparedSchedule, require_lengths
 from vyre.driver.executable import Executable
+from vyre.driver.host_memory import HostMemoryDevice
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, require_slots, stored
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
 from vyre.driver.profile import DeviceProfile
@@ -31,7 +32,7 @@ from vyre.driver.resident import (
     require_range,
     staged,
 )
-from vyre.driver.schedule_loop import HostLoop, require_lengths
+from vyre.driver.schedule_loop import HostLoop
 from vyre.driver.scratch import Scratch
 from vyre.driver.sequence import PreparedSequence, SequenceResult, Step, Until, plan_sequence
 from vyre.driver.timing import TimedResult
@@ -68,6 +69,8 @@ class Backend:
         self.version = device.version
         self.cache = cache
         self.scratch = Scratch(device)
+        self.host_device = HostMemoryDevice(device, self.scratch)
+        self._host_scratch = Scratch(self.host_device)
         self._executables: MemoryCache[Executable] = MemoryCache(_MOST_EXECUTABLES)
         # Executables by the identity of program and config, which are kept beside them: what a repeated call asks for.
         self._recent: BoundedDict[tuple[int, int, str], tuple[Program, DispatchConfig, Executable]]
@@ -177,13 +180,17 @@ class Backend:
         self.require_resident("dispatch on resident buffers")
         return self.compile(program, config).run_resident(resources, config or DEFAULT_CONFIG)
 
-    def schedule_runner(self, schedule: LaunchSchedule, *, on_host: bool, uses_device: bool) -> PreparedSchedule:
-        """A schedule ready to run: on the device by itself if it can and may, else by the driver's loop."""
-        if uses_device and not on_host:
-            prepared = self.device.prepare_schedule(schedule)
+    def schedule_runner(self, schedule: LaunchSchedule, device: Device, *, uses_device: bool) -> PreparedSchedule:
+        """A schedule ready to run: on the device by itself if it can and may, else by the driver's loop.
+
+        ``device`` is this backend's, or, for the host route, the one on the host's memory before it.
+        """
+        if uses_device:
+            prepared = device.prepare_schedule(schedule)
             if prepared is not None:
                 return prepared
-        return HostLoop(self.device, schedule, self.scratch, on_host=on_host, uses_device=uses_device)
+        scratch = self.scratch if device is self.device else self._host_scratch
+        return HostLoop(device, schedule, scratch, uses_device=uses_device)
 
     # Resident buffers.
 

@@ -51,7 +51,7 @@ def compile_program(backend: Backend, program: Program, config: DispatchConfig, 
         for order, segment in enumerate(cut.segments):
             try:
                 for part in launched_programs([segment]):
-                    code[id(part)] = _code(backend, part, better.program, config)
+                    code[id(part)] = _code(backend, part, better.program, config, chosen)
             except Exception as error:
                 if len(cut.segments) > 1:
                     locate(error, f"segment {order} of '{program.name}' ({segment.label})")
@@ -97,7 +97,7 @@ def _optimized(backend: Backend, source: Program, config: DispatchConfig) -> Opt
     return optimized(source, config.optimization, backend.cache)
 
 
-def _code(backend: Backend, part: Program, source: Program, config: DispatchConfig) -> Code:
+def _code(backend: Backend, part: Program, source: Program, config: DispatchConfig, route: str) -> Code:
     """The device's code for a program that is ``source`` or a segment of it; the routes of a program share it."""
     # The key names the program by identity, so the entry keeps it alive.
     key = id(part), config.ulp_budget, config.optimization.code
@@ -105,4 +105,4 @@ def _code(backend: Backend, part: Program, source: Program, config: DispatchConf
     if known is None:
         known = part, backend.device.compile(part, source=source, config=config)
         backend.code.put(key, known)
-    return known[1]
+    return known[1] if route != "host" else backend.host_device.moved(part, known[1])

@@ -19,7 +19,7 @@ import numpy as np
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.timing import Timing
-from vyre.errors import Timeout, UnsupportedFeature
+from vyre.errors import DispatchFailed, Timeout, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.launch import Launch
 from vyre.ir.program import Program
@@ -255,6 +255,19 @@ class Device(ABC):
     def metrics(self) -> Mapping[str, int]:
         """Numbers that only this device has; names are ASCII identifiers."""
         return {}
+
+
+def require_lengths(device: Device, views: Sequence[Any], ranges: Sequence[tuple[Any, int, int]]) -> Sequence[Any]:
+    """The bytes that a device read, if it read what was asked for."""
+    given = [memoryview(view).nbytes for view in views]
+    asked = [length for _, _, length in ranges]
+    if given != asked:
+        raise DispatchFailed(
+            f"device '{device.id}' gave {given} bytes where {asked} were read.",
+            "have its read() return one buffer for each range, of exactly its length.",
+            code="wrong-outputs",
+        )
+    return views
 
 
 @lru_cache(maxsize=64)

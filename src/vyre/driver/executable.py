@@ -20,13 +20,12 @@ from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
 from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DispatchConfig, Route, require_config
-from vyre.driver.device import UNLIMITED, Code, Copy, Device, PreparedSchedule, Ran, RunOptions
+from vyre.driver.device import UNLIMITED, Code, Copy, Device, PreparedSchedule, Ran, RunOptions, require_lengths
 from vyre.driver.optimizer_cache import Optimized
 from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
 from vyre.driver.profile import require_fitting
 from vyre.driver.resident import ResidentBuffer
-from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import TimedResult
 from vyre.errors import BadInputs, DeviceOutOfMemory, GridResidencyExceeded
 from vyre.ir import nodes as n
@@ -96,9 +95,8 @@ class Executable:
         self.optimized = compiled.optimized
         self.cut = compiled.cut
         self._code = compiled.code
-        self._device = backend.device
-        self._is_resident = backend.capabilities.resident
-        self._in_place = backend.capabilities.in_place
+        self._device = backend.host_device if self.route == "host" else backend.device
+        self._in_place = self._device.profile.in_place
         self._has_traps = self.binder.program.stats().has(n.Trap)
         has_limit = type(backend.device).resident_grid_fits is not Device.resident_grid_fits
         self._has_grid_in_memory = self.binder.program.stats().has_indirect_dispatch
@@ -253,8 +251,6 @@ class Executable:
         options = RunOptions.of(config)
         if into is not None:
             require_slots(into)
-        if self.route == "host":
-            return self._run_on_host(plan, inputs, config, options, into)
         if self._in_place:
             prepared = self._prepared_fresh.get(plan) or self._prepare(plan, clears=False)
             return self._run_on_arrays(plan, prepared, inputs, config, options, into)
@@ -310,31 +306,9 @@ class Executable:
             self._count(ran, config)
         return plan.deliver([memory[place] for place, _, _ in prepared.outputs], into, self._launches(ran)), ran
 
-    def _run_on_host(
-        self,
-        plan: BindingPlan,
-        inputs: Sequence[Array],
-        config: DispatchConfig,
-        options: RunOptions,
-        into: OutputBuffers | None,
-    ) -> tuple[list[memoryview], Ran]:
-        """Run by the host route: all memory is the host's between launches."""
-        written = {slot.name for slot in plan.outputs}
-        memory = [
-            np.zeros(slot.byte_size, np.uint8)
-            if slot.input_slot is None
-            else _host_bytes(inputs[slot.input_slot], copied=slot.name in written or self._has_traps)
-            for slot in plan.descriptors
-        ]
-        prepared = self._prepare(plan, clears=False)
-        run = self._passes(plan, prepared, config)
-        ran = run.run(memory, options, prepared.outputs, lambda views: [_kept(view) for view in views])
-        self._count(ran, config)
-        return plan.deliver(ran.answer, into, self._launches(ran)), ran
-
     def _run_through_host(self, plan: BindingPlan, handles: Sequence[Any], config: DispatchConfig) -> Ran:
         """Run by the host route on device memory, which is read before and written after."""
-        device = self._device
+        device = self.backend.device
         regions = [(handle, 0, slot.byte_size) for handle, slot in zip(handles, plan.descriptors, strict=True)]
         views = require_lengths(device, device.read(regions), regions)
         memory = [
@@ -344,13 +318,8 @@ class Executable:
             for slot, view in zip(plan.descriptors, views, strict=True)
         ]
         prepared = self._prepare(plan, clears=False)
-        ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), prepared.outputs, _copies)
-        copies = [
-            (handles[place], 0, memoryview(view))
-            for (place, _, size), view in zip(prepared.outputs, ran.answer, strict=True)
-            if size
-        ]
-        device.write(copies, ())
+        ran = self._passes(plan, prepared, config).run(memory, RunOptions.of(config), (), _nothing)
+        device.write([(handles[place], 0, memory[place].data) for place, _, size in prepared.outputs if size], ())
         self._count(ran, config)
         telemetry.count_launch(0, (), self._launches(ran))
         return ran
@@ -436,7 +405,7 @@ class Executable:
         return self.route in ("plain", "native") or not self.backend.capabilities.grid_sync
 
     def _runner(self, schedule: LaunchSchedule) -> PreparedSchedule:
-        return self.backend.schedule_runner(schedule, on_host=self.route == "host", uses_device=self.uses_device())
+        return self.backend.schedule_runner(schedule, self._device, uses_device=self.uses_device())
 
     def fitting(self, plan: BindingPlan) -> Executable:
         """The executable that a launch runs: this one, or, where its native barrier does not fit, one that is cut."""
@@ -538,12 +507,3 @@ def _kept(view: Any) -> Any:
     """The bytes of a view in memory that stays: a device shows its own only for a moment."""
     held = memoryview(view)
     return bytearray(held) if held.readonly or not isinstance(view, (bytearray, np.ndarray)) else view
-
-
-def _copies(views: Sequence[Any]) -> list[bytearray]:
-    return [bytearray(view) for view in views]
-
-
-def _host_bytes(array: Array, *, copied: bool) -> Array:
-    raw = array.view(np.uint8) if array.size else np.empty(0, np.uint8)
-    return raw.copy() if copied else raw

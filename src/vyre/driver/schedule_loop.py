@@ -1,28 +1,23 @@
 """The driver's loop: interpret a launch schedule launch by launch, on any device.
 
-Control words and convergence tests are read by the host; data stays in the memory that the loop works on. That is the
-device's (``DeviceMemory``), or, for devices whose memory does not outlast a launch, the host's (``HostMemory``), which
-moves only what a launch reads or writes.
+Control words and convergence tests are read by the host; data stays on the device.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
 import numpy as np
 
-from vyre.analyze.effects import written_buffers
 from vyre.driver import trace
-from vyre.driver.device import Device, Handle, PreparedSchedule, Ran, RunOptions, Use
+from vyre.driver.device import Device, Handle, PreparedSchedule, Ran, RunOptions, Use, require_lengths
 from vyre.driver.outputs import byte_view
 from vyre.driver.scratch import Scratch
 from vyre.driver.timing import Timing, add_timings
 from vyre.driver.traps import answer_traps
-from vyre.errors import DispatchFailed, locate
+from vyre.errors import locate
 from vyre.ir.binding import Array
 from vyre.ir.buffers import BufferDecl
 from vyre.lower.schedule import Clear, ConvergenceTest, HandOver, LaunchSchedule, Part, ScheduledLaunch, host_buffers
@@ -30,130 +25,18 @@ from vyre.lower.schedule import Clear, ConvergenceTest, HandOver, LaunchSchedule
 _CONTROL_BYTES: Final = 8
 
 
-class LoopMemory(ABC):
-    """Numbered memory that launches work on."""
-
-    @abstractmethod
-    def clear(self, clears: Sequence[Clear]) -> None:
-        """Set the first bytes of memories to zero."""
-
-    @abstractmethod
-    def exchange(self, edit: HandOver) -> None:
-        """Make what was last written readable by the next launch."""
-
-    @abstractmethod
-    def launch(self, one: ScheduledLaunch, options: RunOptions) -> Timing | None:
-        """Run one launch."""
-
-    @abstractmethod
-    def read(self, ranges: Sequence[tuple[int, int, int]], use: Use) -> Any:
-        """Return what ``use`` makes of ranges (number, offset, length)."""
-
-    @abstractmethod
-    def write(self, data: Mapping[int, memoryview]) -> None:
-        """Replace the first bytes of memories."""
-
-
-class DeviceMemory(LoopMemory):
-    """Memory on the device; launches work in place."""
-
-    def __init__(self, device: Device, handles: list[Handle]) -> None:
-        self._device = device
-        self.handles = handles
-
-    def clear(self, clears: Sequence[Clear]) -> None:
-        self._device.write((), [(self.handles[one.memory], 0, one.byte_len, 0) for one in clears])
-
-    def exchange(self, edit: HandOver) -> None:
-        handles = self.handles
-        handles[edit.reads], handles[edit.written] = handles[edit.written], handles[edit.reads]
-
-    def launch(self, one: ScheduledLaunch, options: RunOptions) -> Timing | None:
-        return self._device.launch(one.code, [self.handles[number] for number in one.memory], one.launch, options)
-
-    def read(self, ranges: Sequence[tuple[int, int, int]], use: Use) -> Any:
-        device = self._device
-        regions = [(self.handles[number], offset, length) for number, offset, length in ranges]
-        return device.read_with(regions, lambda views: use(require_lengths(device, views, regions)))
-
-    def write(self, data: Mapping[int, memoryview]) -> None:
-        self._device.write([(self.handles[number], 0, view) for number, view in data.items()], ())
-
-
-class HostMemory(LoopMemory):
-    """Memory on the host. A launch gets what it reads and gives back what it writes, in slots that are used again."""
-
-    def __init__(self, device: Device, arrays: list[Array], slots: list[Handle]) -> None:
-        self._device = device
-        self.arrays = arrays
-        self._slots = slots
-
-    def clear(self, clears: Sequence[Clear]) -> None:
-        for one in clears:
-            self.arrays[one.memory][: one.byte_len] = 0
-
-    def exchange(self, edit: HandOver) -> None:
-        arrays = self.arrays
-        arrays[edit.reads], arrays[edit.written] = arrays[edit.written], arrays[edit.reads]
-
-    def launch(self, one: ScheduledLaunch, options: RunOptions) -> Timing | None:
-        device = self._device
-        slots = [self._slots[number] for number in one.memory]
-        decls = host_buffers(one.program)
-        sizes = [one.launch.counts[decl.name] * decl.dtype.bytes for decl in decls]
-        moved = zip(slots, one.memory, sizes, strict=True)
-        device.write([(slot, 0, byte_view(self.arrays[number][:size])) for slot, number, size in moved if size], ())
-        timing = device.launch(one.code, slots, one.launch, options)
-        written = _written(one)
-        regions = [(slots[place], 0, sizes[place]) for place in written]
-        views = require_lengths(device, device.read(regions), regions)
-        for place, view in zip(written, views, strict=True):
-            self.arrays[one.memory[place]][: sizes[place]] = np.frombuffer(view, np.uint8)
-        return timing
-
-    def read(self, ranges: Sequence[tuple[int, int, int]], use: Use) -> Any:
-        return use([byte_view(self.arrays[number][offset : offset + length]) for number, offset, length in ranges])
-
-    def write(self, data: Mapping[int, memoryview]) -> None:
-        for number, view in data.items():
-            self.arrays[number][: len(view)] = np.frombuffer(view, np.uint8)
-
-
-def _written(one: ScheduledLaunch) -> list[int]:
-    """The places of the buffers that a launch may write, among those of its program."""
-    written = written_buffers(one.program)
-    return [place for place, decl in enumerate(host_buffers(one.program)) if decl.name in written]
-
-
-def require_lengths(device: Device, views: Sequence[Any], ranges: Sequence[tuple[Any, int, int]]) -> Sequence[Any]:
-    """The bytes that a device read, if it read what was asked for."""
-    given = [memoryview(view).nbytes for view in views]
-    asked = [length for _, _, length in ranges]
-    if given != asked:
-        raise DispatchFailed(
-            f"device '{device.id}' gave {given} bytes where {asked} were read.",
-            "have its read() return one buffer for each range, of exactly its length.",
-            code="wrong-outputs",
-        )
-    return views
-
-
 class HostLoop(PreparedSchedule):
-    """A schedule that the host runs launch by launch.
+    """A schedule that the host runs launch by launch; parts that the device runs by itself are left to it, if allowed.
 
-    Where ``on_host``, data moves through the host. Otherwise parts that the device runs by itself are left to it, if
-    ``uses_device``.
+    ``scratch`` lends what the schedule needs beside the caller's memory.
     """
 
-    def __init__(
-        self, device: Device, schedule: LaunchSchedule, scratch: Scratch, *, on_host: bool, uses_device: bool
-    ) -> None:
+    def __init__(self, device: Device, schedule: LaunchSchedule, scratch: Scratch, *, uses_device: bool) -> None:
         self._device = device
         self._schedule = schedule
         self._scratch = scratch
-        self._on_host = on_host
         self._prepared: dict[int, PreparedSchedule] = {}
-        if uses_device and not on_host:
+        if uses_device:
             self._prepare_parts()
 
     def _prepare_parts(self) -> None:
@@ -167,32 +50,20 @@ class HostLoop(PreparedSchedule):
     def run(
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
-        with self._memory(memory) as work:
-            run = _Run(self._schedule, self._prepared, work, options, self._device.id)
+        with self._scratch.borrowed(self._schedule.own_bytes) as own:
+            run = _Run(self._schedule, self._prepared, self._device, [*memory, *own], options)
             passes, converged = run.everything()
             start = perf_counter_ns()
-            answer = self._read(work, reads, use)
+            answer = self._read(run, reads, use)
             run.timings.append(Timing(perf_counter_ns() - start, 0, 0, 0))
         timing = add_timings(run.timings)
         return Ran(answer, passes, converged, run.launches, run.decisions, timing, run.segments)
 
-    def _read(self, work: LoopMemory, reads: Sequence[tuple[int, int, int]], use: Use) -> Any:
+    def _read(self, run: _Run, reads: Sequence[tuple[int, int, int]], use: Use) -> Any:
         if not reads:
             return use(())
         with trace.span("download", self._device.id, bytes=sum(length for _, _, length in reads)):
-            return work.read(reads, use)
-
-    @contextmanager
-    def _memory(self, memory: Sequence[Handle]) -> Iterator[LoopMemory]:
-        """The schedule's memory; on the host, ``memory`` are arrays of bytes."""
-        own = self._schedule.own_bytes
-        if not self._on_host:
-            with self._scratch.borrowed(own) as handles:
-                yield DeviceMemory(self._device, [*memory, *handles])
-            return
-        arrays = [*memory, *(np.zeros(size, np.uint8) for size in own)]
-        with self._scratch.borrowed([array.nbytes for array in arrays]) as slots:
-            yield HostMemory(self._device, arrays, slots)
+            return run.read(reads, use)
 
 
 class _Run:
@@ -202,13 +73,13 @@ class _Run:
         self,
         schedule: LaunchSchedule,
         prepared: Mapping[int, PreparedSchedule],
-        memory: LoopMemory,
+        device: Device,
+        memory: list[Handle],
         options: RunOptions,
-        device_id: str,
     ) -> None:
-        self._device_id = device_id
         self._schedule = schedule
         self._prepared = prepared
+        self._device = device
         self._memory = memory
         self._options = options
         # With a single launch, the error says enough by itself.
@@ -216,11 +87,25 @@ class _Run:
         self.launches = self.segments = self.decisions = 0
         self.timings: list[Timing] = []
 
+    def clear(self, clears: Sequence[Clear]) -> None:
+        """Set the first bytes of memories to zero."""
+        self._device.write((), [(self._memory[one.memory], 0, one.byte_len, 0) for one in clears])
+
+    def read(self, ranges: Sequence[tuple[int, int, int]], use: Use) -> Any:
+        """Return what ``use`` makes of ranges (number, offset, length)."""
+        device = self._device
+        regions = [(self._memory[number], offset, length) for number, offset, length in ranges]
+        return device.read_with(regions, lambda views: use(require_lengths(device, views, regions)))
+
+    def write(self, data: Mapping[int, memoryview]) -> None:
+        """Replace the first bytes of memories."""
+        self._device.write([(self._memory[number], 0, view) for number, view in data.items()], ())
+
     def everything(self) -> tuple[int, bool | None]:
         """Run all parts; return the passes of what is repeated, and whether it converged."""
         schedule = self._schedule
         if schedule.clears:
-            self._memory.clear(schedule.clears)
+            self.clear(schedule.clears)
         for part in schedule.first:
             self._part(part)
         if not schedule.repeat:
@@ -247,14 +132,13 @@ class _Run:
     def _watched(self, test: ConvergenceTest) -> list[bytes]:
         """The bytes that a convergence test compares."""
         ranges = [(number, 0, size) for number, size in test.watched]
-        kept: list[bytes] = self._memory.read(ranges, lambda views: [bytes(view) for view in views])
+        kept: list[bytes] = self.read(ranges, lambda views: [bytes(view) for view in views])
         return kept
 
     def _part(self, part: Part) -> None:
         prepared = self._prepared.get(id(part))
         if prepared is not None:
-            assert isinstance(self._memory, DeviceMemory)  # only the device's own memory is handed to it
-            ran = prepared.run(self._memory.handles, self._options, (), _nothing)
+            ran = prepared.run(self._memory, self._options, (), _nothing)
             self.launches += ran.launches
             self.segments += ran.launches if ran.segments is None else ran.segments
             self.decisions += ran.decisions
@@ -280,14 +164,16 @@ class _Run:
         clears = [edit for edit in one.edits if isinstance(edit, Clear)]
         if one.decides and part.control is not None:
             clears.append(Clear(part.control, _CONTROL_BYTES))
+        memory = self._memory
         if clears:
-            self._memory.clear(clears)
+            self.clear(clears)
         for edit in one.edits:
             if isinstance(edit, HandOver):
-                self._memory.exchange(edit)
+                memory[edit.reads], memory[edit.written] = memory[edit.written], memory[edit.reads]
         start = perf_counter_ns()
-        with trace.span("launch", self._device_id, program=one.program.name, grid=one.launch.grid):
-            timing = self._memory.launch(one, self._options)
+        with trace.span("launch", self._device.id, program=one.program.name, grid=one.launch.grid):
+            handles = [memory[number] for number in one.memory]
+            timing = self._device.launch(one.code, handles, one.launch, self._options)
         self.launches += 1
         self.segments += not one.is_copy
         self.timings.append(timing or Timing(perf_counter_ns() - start))
@@ -307,7 +193,7 @@ class _Run:
             found: list[int] = np.frombuffer(views[0], "<u4").tolist() if count else []
             return found
 
-        read: list[int] = self._memory.read([(number, 4 * start, 4 * count)], words)
+        read: list[int] = self.read([(number, 4 * start, 4 * count)], words)
         return read
 
 
@@ -336,12 +222,12 @@ class _PartMemory:
                 for decl, view in zip(self._decls, views, strict=True)
             }
 
-        found: dict[str, Array] = self._run._memory.read(ranges, copies)
+        found: dict[str, Array] = self._run.read(ranges, copies)
         return found
 
     def put_back(self, arrays: Mapping[str, Array]) -> None:
         numbers = dict(zip((decl.name for decl in self._decls), self._part.own, strict=True))
-        self._run._memory.write({numbers[name]: byte_view(array) for name, array in arrays.items() if array.size})
+        self._run.write({numbers[name]: byte_view(array) for name, array in arrays.items() if array.size})
 
 
 def _nothing(_: Sequence[Any]) -> None:

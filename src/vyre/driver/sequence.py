@@ -17,10 +17,9 @@ from vyre.arguments import listed, require, require_whole
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
-from vyre.driver.device import UNLIMITED, PreparedSchedule
+from vyre.driver.device import UNLIMITED, PreparedSchedule, require_lengths
 from vyre.driver.outputs import OutputBuffers, require_slots, stored
 from vyre.driver.resident import ReadRange, ReadRangeLike, ResidentBuffer, read_ranges, require_owned
-from vyre.driver.schedule_loop import require_lengths
 from vyre.driver.timing import NO_TIME, TimedResult, Timing, add_timings
 from vyre.errors import BadInputs, locate
 from vyre.ir import nodes as n
@@ -198,7 +197,7 @@ class PreparedSequence:
             test = ConvergenceTest("unchanged" if isinstance(plan.until, Unchanged) else "zero", bytes_watched)
         schedule = builder.schedule(first, repeat, plan.times if repeat else 0, test)
         uses_device = all(executable.uses_device() for executable in self._executables)
-        self._runner = self.backend.schedule_runner(schedule, on_host=False, uses_device=uses_device)
+        self._runner = self.backend.schedule_runner(schedule, self.backend.device, uses_device=uses_device)
 
     def _part(self, builder: ScheduleBuilder, number: int, step: Step, own: list[int]) -> Part:
         label = f"step {number} of the sequence"
