@@ -21,7 +21,6 @@ from vyre.ir.nodes import lit
 from vyre.ir.program import Program
 from vyre.lower.cut_tree import Cut, CutTree, ExitPoint, Trap
 from vyre.lower.fresh_names import FreshNames
-from vyre.lower.generated_names import GeneratedNames
 from vyre.lower.spilling import CutFacts, Spill, SpilledVariable, Spills
 from vyre.lower.transfers import Capture
 from vyre.lower.word_packing import pack_words, unpack_words
@@ -84,7 +83,8 @@ class GridState:
         self.may_exit_early = tree.returns or bool(tree.traps)
         self.spills = Spills(program, tree, facts, 2 if tree.traps else int(tree.returns))
         self.memory_rows, self.memory_row_bytes = self._memory_layout()
-        self.generated = GeneratedNames(self._generated_variables(), self._generated_buffers())
+        self.variables = self._generated_variables()
+        self.buffers = self._generated_buffers()
 
     def spill(self, cut: Cut) -> Spill:
         return self.spills.at[cut.order - 1]

@@ -7,12 +7,12 @@ word: each segment is followed by the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from vyre.analyze.effects import named_buffers
+from vyre.analyze.effects import used_names
 from vyre.analyze.liveness import live_at_points
 from vyre.analyze.types import variable_types
 from vyre.checker import check
@@ -242,7 +242,7 @@ def _open(source: Program, scope: Scope) -> _Opened:
 
 def _segments(source: Program, opened: _Opened, state: CutState) -> tuple[Segment, ...]:
     tree = opened.tree
-    cutter = Cutter(tree, state, opened.names, scans_items=bool(opened.captures))
+    cutter = Cutter(tree, state, opened.names)
     first = _segment(source, state, tree, None, cutter.first_segment())
     return first, *(_segment(source, state, tree, cut, cutter.segment(cut)) for cut in tree.cuts)
 
@@ -276,25 +276,32 @@ def _segment(source: Program, state: CutState, tree: CutTree, cut: Cut | None, p
             f"cut at its barriers, '{source.name}' nests {piece.height} deep.",
             f"put the barriers into fewer than {MAX_NESTING - 2} lists inside one another.",
         )
-    begin = state.prologue(cut)
-    declarations, generated = state.generated.declare(piece.generated | state.generated.used_in(begin))
-    entry = (*declarations, *begin, *piece.statements)
-    program = _with_entry(source, "0" if cut is None else str(cut.order), entry, generated)
+    entry = (*state.prologue(cut), *piece.statements)
+    used = used_names(entry)
+    generated = [decl for decl in state.buffers if decl.name in used]
+    declared = (*_declarations(state.variables, used), *entry)
+    program = _with_entry(source, "0" if cut is None else str(cut.order), declared, generated)
     exits = _exits(tree, piece)
-    narrowed = _narrowed(program)
+    narrowed = _narrowed(program, used)
     if cut is None:
         return Segment(program, "start", exits, narrowed)
     tag = cut.statement.tag if isinstance(cut.statement, n.Resume) else None
     before = _copy_program(source, cut)
-    copy = None if before is None else _narrowed(before)
+    copy = None if before is None else _narrowed(before, used_names(before.entry))
     return Segment(program, f"after {_cut_label(cut)}", exits, narrowed, before, copy, tag)
 
 
-def _narrowed(program: Program) -> Program:
-    """Return the program with only the buffers that it accesses."""
-    touched = named_buffers(program)
+def _declarations(variables: Mapping[str, n.Expr], used: set[str]) -> list[n.Stmt]:
+    """Return declarations of the used variables and of the variables that these need."""
+    needs = {name: used_names((n.Let(name, value),)) for name, value in variables.items()}
+    wanted = with_needs(used & variables.keys(), needs)
+    return [n.Let(name, value) for name, value in variables.items() if name in wanted]
+
+
+def _narrowed(program: Program, used: set[str]) -> Program:
+    """Return the program with only the buffers that are ``used``."""
     return msgspec.structs.replace(
-        program, buffers=tuple(decl for decl in program.buffers if decl.name in touched), source=None
+        program, buffers=tuple(decl for decl in program.buffers if decl.name in used), source=None
     )
 
 

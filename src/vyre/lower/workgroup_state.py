@@ -17,7 +17,6 @@ from vyre.ir.nodes import lit
 from vyre.ir.program import Program
 from vyre.lower.cut_tree import Cut, CutTree, ExitPoint
 from vyre.lower.fresh_names import FreshNames
-from vyre.lower.generated_names import GeneratedNames
 from vyre.lower.spilling import CutFacts, Spills, disjoint_places
 from vyre.semantics.types import DType
 
@@ -46,9 +45,9 @@ class WorkgroupState:
         self._slot_of: dict[tuple[str, bool], Slot] = {}
         self.slots = self._place(names)
         size = math.prod(program.workgroup_size)
-        buffers = [BufferDecl.workgroup(slot.buffer, slot.dtype, size) for slot in self.slots]
-        buffers.append(BufferDecl.workgroup(self.control, DType.U32, 1))
-        self.generated = GeneratedNames({self._lane.name: lane_number(program.workgroup_size)}, buffers)
+        self.variables: dict[str, n.Expr] = {self._lane.name: lane_number(program.workgroup_size)}
+        self.buffers = [BufferDecl.workgroup(slot.buffer, slot.dtype, size) for slot in self.slots]
+        self.buffers.append(BufferDecl.workgroup(self.control, DType.U32, 1))
 
     def _place(self, names: FreshNames) -> tuple[Slot, ...]:
         """Assign slots; values of one type share a slot if they never cross the same cut."""
