@@ -24,7 +24,6 @@ from vyre.ir.nodes import lit
 from vyre.lower.cut_tree import BREAK, CONTINUE, Cut, CutList, CutTree, ExitPoint, Nest
 from vyre.lower.fresh_names import FreshNames
 from vyre.lower.spilling import Spills
-from vyre.semantics.scalars import to_bits, zero
 
 
 class CutState(Protocol):
@@ -111,10 +110,9 @@ class Cutter:
     def _restored(self, cut: Cut, name: str) -> n.Stmt | None:
         """Return the declaration that restores a variable after a cut; None if it is not live there."""
         spills = self.state.spills
-        spill = spills.at[cut.order - 1]
+        spill = spills.after(cut)
         if name in spill.declared_only:
-            dtype = spills.facts.types[name]
-            return n.Let(name, n.Lit(to_bits(zero(dtype), dtype), dtype))
+            return n.Let(name, n.Lit(0, spills.types[name]))
         if name not in spill.restored:
             return None
         again = spills.recomputed.get(name)
