@@ -64,6 +64,18 @@ def written_buffers(program: Program) -> frozenset[str]:
     return frozenset().union(*(written for _, written in writes_of_statements(program)))
 
 
+def assigned_variables(program: Program) -> set[str]:
+    """The variables that some statement of the program assigns."""
+    return {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+
+
+def unread_variables(program: Program) -> set[str]:
+    """The variables of a program with unique names that nothing reads or assigns."""
+    found = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
+    found.difference_update(node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var))
+    return found - assigned_variables(program)
+
+
 def used_names(body: n.Body) -> set[str]:
     """The variables that a list reads, and the buffers that it reads, writes, measures or transfers."""
     found: set[str] = set()
