@@ -64,7 +64,7 @@ def features(cut: CutProgram) -> Counter[str]:
     state = cut.state
     assert state is not None
     carried = [one for spill in state.spills.at for one in spill.carried]
-    names = {name.rstrip("0123456789").rstrip("_") for name in state.types}
+    names = {name.rstrip("0123456789").rstrip("_") for name in state.spills.types}
     return Counter({
         "straight": cut.straight,
         "driven": not cut.straight,

@@ -36,7 +36,7 @@ def carried_for_others(program: Program) -> set[str]:
         one.name
         for cut, spill in zip(spills.tree.cuts, spills.at, strict=True)
         for one in spill.carried
-        if one.name not in spills.facts.live[cut.number] | loop_variables
+        if one.name not in spills.live[cut.number] | loop_variables
     }
 
 

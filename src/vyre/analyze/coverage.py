@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vyre.analyze.effects import buffers_read, buffers_written
+from vyre.analyze.effects import assigned_variables, buffers_read, buffers_written
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import Role
@@ -52,7 +52,7 @@ def outputs_written_whole(program: Program, launch: Launch) -> frozenset[str]:
     if returns or len(stayed) > _MOST_RETURNS:
         return frozenset()
     stayed.clear()
-    assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+    assigned = assigned_variables(program)
     found: set[str] = set()
     for statement, inside in _reached(program.entry, known, (), stayed):
         if isinstance(statement, n.Let) and statement.name not in assigned:

@@ -24,10 +24,13 @@ _WRITTEN: Final[dict[type, Callable[[Any], str]]] = {
     **dict.fromkeys((n.Store, n.Atomic, n.AllReduce, n.Broadcast), _BUFFER),
     **dict.fromkeys(_TRANSFERS, _DESTINATION),
 }
-# Which fields of a node name buffers, by class.
+# Which fields of a node name buffers, or the variable that it reads, by class.
 _NAMING: Final[dict[type, list[str]]] = {
-    cls: [field for field in ("buffer", "source", "destination", "count_buffer") if field in cls.__struct_fields__]
-    for cls in (*n.EXPRESSION_CLASSES, *n.STATEMENT_CLASSES)
+    **{
+        cls: [field for field in ("buffer", "source", "destination", "count_buffer") if field in cls.__struct_fields__]
+        for cls in (*n.EXPRESSION_CLASSES, *n.STATEMENT_CLASSES)
+    },
+    n.Var: ["name"],
 }
 
 
@@ -61,15 +64,27 @@ def written_buffers(program: Program) -> frozenset[str]:
     return frozenset().union(*(written for _, written in writes_of_statements(program)))
 
 
-def named_buffers(program: Program) -> frozenset[str]:
-    """The buffers that some node of the program names: those it reads, writes, measures or transfers."""
+def assigned_variables(program: Program) -> set[str]:
+    """The variables that some statement of the program assigns."""
+    return {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+
+
+def unread_variables(program: Program) -> set[str]:
+    """The variables of a program with unique names that nothing reads or assigns."""
+    found = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
+    found.difference_update(node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var))
+    return found - assigned_variables(program)
+
+
+def used_names(body: n.Body) -> set[str]:
+    """The variables that a list reads, and the buffers that it reads, writes, measures or transfers."""
     found: set[str] = set()
-    for statement in walk.statements(program.entry):
+    for statement in walk.statements(body):
         found.update(_named(statement))
         for root in walk.operands(statement):
             for node in walk.postorder(root):
                 found.update(_named(node))
-    return frozenset(found)
+    return found
 
 
 def _named(node: n.Node) -> list[str]:

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from vyre.analyze.agreement import GRID, INVOCATION, SUBGROUP, WORKGROUP, agreed_by
+from vyre.analyze.effects import assigned_variables
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -162,7 +163,7 @@ class Shapes:
         self.variables: dict[str, Shape] = {}
         self.divergent: set[int] = set()
         self._confined = _confined_to_loops(program)
-        self.assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+        self.assigned = assigned_variables(program)
         for _ in range(_MOST_PASSES):
             self._changed = False
             self._tokens: dict[str, int] = {}

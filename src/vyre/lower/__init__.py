@@ -1,7 +1,6 @@
-"""Lowering: cut programs at barriers into segments, schedule their launches, expand calls and math functions."""
+"""Lowering: cut programs at barriers into segments, schedule their launches."""
 
 from vyre.lower.describe import describe_plan
-from vyre.lower.math import expand_math
 from vyre.lower.plan import (
     DONE,
     CutProgram,
@@ -29,7 +28,6 @@ __all__ = [
     "cut_program",
     "cut_workgroup",
     "describe_plan",
-    "expand_math",
     "plan_grid_sync",
     "split_on_grid_sync",
 ]

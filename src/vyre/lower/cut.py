@@ -18,20 +18,23 @@ import msgspec
 from vyre.errors import InvalidProgram
 from vyre.ir import nodes as n
 from vyre.ir import walk
+from vyre.ir.buffers import BufferDecl
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.nodes import lit
 from vyre.lower.cut_tree import BREAK, CONTINUE, Cut, CutList, CutTree, ExitPoint, Nest
 from vyre.lower.fresh_names import FreshNames
-from vyre.lower.generated_names import GeneratedNames
 from vyre.lower.spilling import Spills
-from vyre.semantics.scalars import to_bits, zero
 
 
 class CutState(Protocol):
-    """State that segments hand on: its ``spills``, its ``generated`` names, and the code that saves and restores it."""
+    """State that segments hand on: its ``spills``, and the code that saves and restores it.
+
+    That code uses generated ``variables``, whose values may use the variables before them, and generated ``buffers``.
+    """
 
     spills: Spills
-    generated: GeneratedNames
+    variables: dict[str, n.Expr]
+    buffers: list[BufferDecl]
 
     def prologue(self, cut: Cut | None) -> list[n.Stmt]:
         """Return the first statements of the segment after a cut, or of the first segment."""
@@ -50,26 +53,24 @@ class Piece(msgspec.Struct):
     """Statements of a segment; ``falls_through``: control can reach their end.
 
     ``jumps`` are the jumps they may make out of the loop around them, ``exit_points`` the numbers of the exit points in
-    them, ``generated`` the generated names in them, ``size`` their number, and ``height`` how deep their lists nest.
+    them, ``size`` their number, and ``height`` how deep their lists nest.
     """
 
     statements: list[n.Stmt]
     falls_through: bool = True
     jumps: int = 0
     exit_points: frozenset[int] = frozenset()
-    generated: frozenset[str] = frozenset()
     size: int = 0
     height: int = 0
 
 
 class Cutter:
-    """Builder of the segments of a program; ``scans_items``: its own statements may contain generated names."""
+    """Builder of the segments of a program."""
 
-    def __init__(self, tree: CutTree, state: CutState, names: FreshNames, *, scans_items: bool) -> None:
+    def __init__(self, tree: CutTree, state: CutState, names: FreshNames) -> None:
         self.state = state
         self.names = names
         self.tree = tree
-        self.scans_items = scans_items
         self.pieces: dict[int, list[Piece]] = {}
         self.written = 0
         self.partial_names: dict[int, tuple[str, str]] = {}
@@ -104,26 +105,18 @@ class Cutter:
         if not rest.statements:
             return rest
         restored = [s for name in scope.declared if (s := self._restored(cut, name)) is not None]
-        return _sequence([self._generated_piece(restored), rest])
+        return _sequence([_new_piece(restored), rest])
 
     def _restored(self, cut: Cut, name: str) -> n.Stmt | None:
         """Return the declaration that restores a variable after a cut; None if it is not live there."""
         spills = self.state.spills
-        spill = spills.at[cut.order - 1]
+        spill = spills.after(cut)
         if name in spill.declared_only:
-            dtype = spills.facts.types[name]
-            return n.Let(name, n.Lit(to_bits(zero(dtype), dtype), dtype))
+            return n.Let(name, n.Lit(0, spills.types[name]))
         if name not in spill.restored:
             return None
         again = spills.recomputed.get(name)
         return again.statement if again is not None else n.Let(name, self.state.reload(cut, name))
-
-    def _generated_piece(
-        self, statements: list[n.Stmt], *, falls_through: bool = True, exit_points: frozenset[int] = frozenset()
-    ) -> Piece:
-        """Return a piece of new statements, whose lists nest at most one deep."""
-        generated = self.state.generated.used_in(statements)
-        return Piece(statements, falls_through, 0, exit_points, generated, len(statements), 1)
 
     def _rest(self, scope: CutList, index: int) -> Piece:
         pieces = self.pieces.get(id(scope))
@@ -135,16 +128,12 @@ class Cutter:
         item = scope.items[index]
         match item:
             case ExitPoint():
-                return self._generated_piece(
-                    list(self.state.exit_code(item)), falls_through=False, exit_points=frozenset((item.number,))
-                )
+                exit_code = list(self.state.exit_code(item))
+                return _new_piece(exit_code, falls_through=False, exit_points=frozenset((item.number,)))
             case Nest():
                 return self._nest(item)
         falls_through = not isinstance(item, (n.Break, n.Continue, n.Return))
-        generated = self.state.generated.used_in([item]) if self.scans_items else frozenset()
-        return Piece(
-            [item], falls_through, scope.jumps[index], frozenset(), generated, scope.sizes[index], scope.heights[index]
-        )
+        return Piece([item], falls_through, scope.jumps[index], frozenset(), scope.sizes[index], scope.heights[index])
 
     def _nest(self, nest: Nest) -> Piece:
         """Return a statement with its exit points replaced."""
@@ -168,11 +157,7 @@ class Cutter:
             case n.Loop(var, _, stop):
                 following = self._rest(nest.lists[0], 0)
                 start = self.state.reload(cut, var) + 1
-                generated = following.generated | self.state.generated.used_in([n.Let(var, start)])
-                statement = n.Loop(var, start, stop, _body(following))
-                return self._rejoin_loop(
-                    nest, inside, msgspec.structs.replace(following, generated=generated), statement
-                )
+                return self._rejoin_loop(nest, inside, following, n.Loop(var, start, stop, _body(following)))
             case n.While(condition):
                 following = self._rest(nest.lists[0], 0)
                 return self._rejoin_loop(nest, inside, following, n.While(condition, _body(following)))
@@ -207,6 +192,13 @@ class Cutter:
         return names
 
 
+def _new_piece(
+    statements: list[n.Stmt], *, falls_through: bool = True, exit_points: frozenset[int] = frozenset()
+) -> Piece:
+    """Return a piece of new statements, whose lists nest at most one deep."""
+    return Piece(statements, falls_through, 0, exit_points, len(statements), 1)
+
+
 def _body(piece: Piece) -> n.Body:
     return tuple(piece.statements)
 
@@ -228,18 +220,16 @@ def _sequence(pieces: Iterable[Piece]) -> Piece:
     """Concatenate pieces, up to the first whose end is unreachable."""
     whole = Piece([])
     exit_points: set[int] = set()
-    generated: set[str] = set()
     for piece in pieces:
         whole.statements += piece.statements
         whole.jumps |= piece.jumps
         whole.size += piece.size
         whole.height = max(whole.height, piece.height)
         exit_points |= piece.exit_points
-        generated |= piece.generated
         if not piece.falls_through:
             whole.falls_through = False
             break
-    whole.exit_points, whole.generated = frozenset(exit_points), frozenset(generated)
+    whole.exit_points = frozenset(exit_points)
     return whole
 
 

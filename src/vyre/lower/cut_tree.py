@@ -107,6 +107,18 @@ class CutTree(msgspec.Struct, eq=False):
     traps: list[Trap]
     returns: bool
 
+    def is_straight(self) -> bool:
+        """Whether each segment is always followed by the next."""
+        if self.traps:
+            return False
+        for cut in self.cuts:
+            if any(isinstance(nest.statement, (n.If, n.Loop, n.While)) for nest in cut.owner.enclosing()):
+                return False
+            if self.returns and isinstance(cut.statement, (n.AllGather, n.ReduceScatter)):
+                # If all invocations have returned, the collective must not copy.
+                return False
+        return True
+
 
 def build_tree(program: Program, scope: Scope) -> CutTree:
     """Build the tree of a checked program whose variables have unique names."""

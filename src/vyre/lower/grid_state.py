@@ -18,16 +18,12 @@ from vyre.analyze.agreement import GRID
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.nodes import lit
-from vyre.ir.program import Program
-from vyre.lower.cut_tree import Cut, CutTree, ExitPoint, Trap
+from vyre.lower.cut_tree import Cut, ExitPoint, Trap
 from vyre.lower.fresh_names import FreshNames
-from vyre.lower.generated_names import GeneratedNames
-from vyre.lower.spilling import CutFacts, Spill, SpilledVariable, Spills
-from vyre.lower.transfers import Capture
+from vyre.lower.spilling import AnalyzedProgram, Spill, SpilledVariable, Spills
 from vyre.lower.word_packing import pack_words, unpack_words
 from vyre.lower.workgroup_state import lane_number
 from vyre.semantics.operators import AtomicOp
-from vyre.semantics.scalars import to_bits, zero
 from vyre.semantics.types import DType
 
 RETURNED: Final = 1
@@ -64,30 +60,20 @@ class GridState:
     program every segment is followed by the next, so no control word is written.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        tree: CutTree,
-        facts: CutFacts,
-        names: StateNames,
-        captures: Sequence[Capture],
-        straight: bool,
-    ) -> None:
-        self.program = program
-        self.types = facts.types
-        self.names = names
-        self.captures = captures
-        self.straight = straight
-        self.group_size = math.prod(program.workgroup_size)
+    def __init__(self, given: AnalyzedProgram) -> None:
+        tree = given.tree
+        self.program = given.program
+        self.names = StateNames(given.names, given.row, len(tree.cuts))
+        self.captures = given.captures
+        self.straight = tree.is_straight()
+        self.group_size = math.prod(self.program.workgroup_size)
         self.parkings = list(dict.fromkeys(map(_parking, tree.traps)))
         # Some invocations may leave while others continue.
         self.may_exit_early = tree.returns or bool(tree.traps)
-        self.spills = Spills(program, tree, facts, 2 if tree.traps else int(tree.returns))
+        self.spills = Spills(given, 2 if tree.traps else int(tree.returns))
         self.memory_rows, self.memory_row_bytes = self._memory_layout()
-        self.generated = GeneratedNames(self._generated_variables(), self._generated_buffers())
-
-    def spill(self, cut: Cut) -> Spill:
-        return self.spills.at[cut.order - 1]
+        self.variables = self._generated_variables()
+        self.buffers = self._generated_buffers()
 
     def _memory_layout(self) -> tuple[dict[str, tuple[int, int]], int]:
         """Return, for each workgroup buffer that crosses a cut, its first byte in the workgroup's row, and its share.
@@ -127,10 +113,10 @@ class GridState:
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
         """Return the value that a variable had at a cut."""
-        spill = self.spill(cut)
-        one = next(one for one in spill.carried if one.name == name)
+        one = self.spills.carried(cut, name)
         buffer = self.names.row_words if one.in_row else self.names.cells_in[cut.order - 1]
-        return unpack_words([n.Load(buffer, self._index(spill, one, word)) for word in one.words], one.dtype)
+        words = [n.Load(buffer, self._index(self.spills.after(cut), one, word)) for word in one.words]
+        return unpack_words(words, one.dtype)
 
     def _index(self, spill: Spill, one: SpilledVariable, word: int) -> n.Expr:
         if one.in_row:
@@ -153,7 +139,7 @@ class GridState:
         """Return the statements that replace an exit point: save the state, and leave the segment."""
         match point:
             case Cut():
-                saving = [*self._save(point, None), *self._save_memory(self.spill(point).memory)]
+                saving = [*self._save(point, None), *self._save_memory(self.spills.after(point).memory)]
                 if self.straight:
                     return tuple(saving)
                 return (*saving, n.Store(self.names.control, lit(0), lit(point.order)), n.Return())
@@ -168,10 +154,10 @@ class GridState:
 
     def _save(self, cut: Cut, trap: Trap | None) -> Iterable[n.Stmt]:
         """Store what crosses a cut; variables that are declared after ``trap`` are zero in trapped invocations."""
-        spill = self.spill(cut)
+        spill = self.spills.after(cut)
         for one in spill.carried:
             is_declared = trap is None or self.spills.declared_at[one.name] < trap.number
-            value = n.Var(one.name) if is_declared else _zero(one.dtype)
+            value = n.Var(one.name) if is_declared else n.Lit(0, one.dtype)
             buffer = self.names.row_words if one.in_row else self.names.cells_out[cut.order - 1]
             for word, part in zip(one.words, pack_words(value, one.dtype), strict=True):
                 yield n.Store(buffer, self._index(spill, one, word), part)
@@ -210,7 +196,7 @@ class GridState:
         """
         if cut is None:
             return [self._set_column(_STATUS, lit(0))] if self.may_exit_early else []
-        memory = tuple(self.memory_rows) if self.may_exit_early else self.spill(cut).memory
+        memory = tuple(self.memory_rows) if self.may_exit_early else self.spills.after(cut).memory
         begun: list[n.Stmt] = [self._copy_share(name, saving=False) for name in memory]
         if begun:
             begun.append(n.Barrier())
@@ -227,10 +213,6 @@ def segment_buffer(decl: BufferDecl) -> BufferDecl:
     """Return a program's buffer as its segments declare it: readable by the next segment, and not trimmed."""
     changed = msgspec.structs.replace(decl, is_output=False, pipeline_live_out=False, output_byte_range=None)
     return changed.with_access(Access.READ_WRITE) if decl.role is Role.OUTPUT else changed
-
-
-def _zero(dtype: DType) -> n.Lit:
-    return n.Lit(to_bits(zero(dtype), dtype), dtype)
 
 
 def _parking(trap: Trap) -> Parking:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.effects import assigned_variables
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import inline_calls
@@ -29,7 +30,7 @@ def normalise(program: Program, scope: Scope) -> Program:
     """
     program = with_unique_names(inline_calls(program))
     names = fresh_names(program)
-    changing = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+    changing = assigned_variables(program)
     cuts = 0
     open_loops: list[int] = []
 

@@ -7,12 +7,12 @@ word: each segment is followed by the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from vyre.analyze.effects import named_buffers
+from vyre.analyze.effects import used_names
 from vyre.analyze.liveness import live_at_points
 from vyre.analyze.types import variable_types
 from vyre.checker import check
@@ -27,11 +27,11 @@ from vyre.ir.limits import MAX_ELEMENTS, MAX_NESTING
 from vyre.ir.program import Program
 from vyre.lower.cut import CutState, Cutter, Piece
 from vyre.lower.cut_tree import Cut, CutTree, Scope, build_tree, is_cut
-from vyre.lower.fresh_names import FreshNames, fresh_names
-from vyre.lower.grid_state import CONTROL_WORDS, GridState, Parking, StateNames, segment_buffer
+from vyre.lower.fresh_names import fresh_names
+from vyre.lower.grid_state import CONTROL_WORDS, GridState, Parking, segment_buffer
 from vyre.lower.normalise import normalise
 from vyre.lower.rematerialise import possible_needs, with_needs
-from vyre.lower.spilling import CutFacts
+from vyre.lower.spilling import AnalyzedProgram
 from vyre.lower.transfers import Capture, carry_transfers, pending_tags
 from vyre.lower.workgroup_state import Slot, WorkgroupState
 
@@ -181,39 +181,26 @@ def cut_program(program: Program, *, checked: bool = False) -> CutProgram:
 def _cut(source: Program) -> CutProgram:
     # A trap involves the host, whether or not a resume follows.
     if not any(is_cut(one, Scope.GRID) or isinstance(one, n.Trap) for one in walk.statements(source.entry)):
-        return CutProgram(source, (_uncut_segment(source),), None, True)
-    opened = _open(source, Scope.GRID)
-    names = StateNames(opened.names, opened.row, len(opened.tree.cuts))
-    state = GridState(opened.program, opened.tree, opened.facts, names, opened.captures, opened.straight)
-    return CutProgram(source, _segments(source, opened, state), state, opened.straight)
+        return uncut(source)
+    analyzed = _analyze(source, Scope.GRID)
+    state = GridState(analyzed)
+    return CutProgram(source, _segments(source, analyzed, state), state, state.straight)
 
 
 def cut_workgroup(source: Program) -> CutWorkgroup:
     """Cut a legal program without grid-wide cuts and transfers at its workgroup barriers."""
     if not source.stats().has_barriers:
         return CutWorkgroup((_uncut_segment(source),), (), "", True)
-    opened = _open(source, Scope.WORKGROUP)
-    frame = WorkgroupState(opened.program, opened.tree, opened.facts, opened.names, opened.straight)
-    return CutWorkgroup(_segments(source, opened, frame), frame.slots, frame.control, opened.straight)
+    analyzed = _analyze(source, Scope.WORKGROUP)
+    state = WorkgroupState(analyzed)
+    return CutWorkgroup(_segments(source, analyzed, state), state.slots, state.control, state.straight)
 
 
 def _uncut_segment(source: Program) -> Segment:
     return Segment(source, "start", (DONE,), source)
 
 
-class _Opened(msgspec.Struct, frozen=True, eq=False):
-    """A program about to be cut; ``row`` names the variable with the number of an invocation."""
-
-    program: Program
-    tree: CutTree
-    facts: CutFacts
-    names: FreshNames
-    row: str
-    captures: tuple[Capture, ...]
-    straight: bool
-
-
-def _open(source: Program, scope: Scope) -> _Opened:
+def _analyze(source: Program, scope: Scope) -> AnalyzedProgram:
     program = normalise(source, scope)
     names = fresh_names(program)
     row = names.make("row")
@@ -232,32 +219,14 @@ def _open(source: Program, scope: Scope) -> _Opened:
     needs = possible_needs(program)
     wanted = {number: with_needs((name for name in facts if name in types), needs) for number, facts in live.items()}
     levels = levels_at_barriers(program, wanted)
-    if scope is Scope.GRID:
-        facts = CutFacts(frozenset(decl.name for decl in program.shared_buffers()), True, types, live, levels)
-    else:
-        # Workgroup memory persists between the segments of a workgroup, and its slots are cheap to load.
-        facts = CutFacts(frozenset(), False, types, live, levels)
-    return _Opened(program, tree, facts, names, row, captures, _is_straight(tree))
+    return AnalyzedProgram(program, scope, tree, names, row, captures, types, live, levels)
 
 
-def _segments(source: Program, opened: _Opened, state: CutState) -> tuple[Segment, ...]:
-    tree = opened.tree
-    cutter = Cutter(tree, state, opened.names, scans_items=bool(opened.captures))
+def _segments(source: Program, analyzed: AnalyzedProgram, state: CutState) -> tuple[Segment, ...]:
+    tree = analyzed.tree
+    cutter = Cutter(tree, state, analyzed.names)
     first = _segment(source, state, tree, None, cutter.first_segment())
     return first, *(_segment(source, state, tree, cut, cutter.segment(cut)) for cut in tree.cuts)
-
-
-def _is_straight(tree: CutTree) -> bool:
-    """Whether each segment is always followed by the next."""
-    if tree.traps:
-        return False
-    for cut in tree.cuts:
-        if any(isinstance(nest.statement, (n.If, n.Loop, n.While)) for nest in cut.owner.enclosing()):
-            return False
-        if tree.returns and isinstance(cut.statement, (n.AllGather, n.ReduceScatter)):
-            # If all invocations have returned, the collective must not copy.
-            return False
-    return True
 
 
 def _exits(tree: CutTree, piece: Piece) -> tuple[int, ...]:
@@ -276,25 +245,32 @@ def _segment(source: Program, state: CutState, tree: CutTree, cut: Cut | None, p
             f"cut at its barriers, '{source.name}' nests {piece.height} deep.",
             f"put the barriers into fewer than {MAX_NESTING - 2} lists inside one another.",
         )
-    begin = state.prologue(cut)
-    declarations, generated = state.generated.declare(piece.generated | state.generated.used_in(begin))
-    entry = (*declarations, *begin, *piece.statements)
-    program = _with_entry(source, "0" if cut is None else str(cut.order), entry, generated)
+    entry = (*state.prologue(cut), *piece.statements)
+    used = used_names(entry)
+    generated = [decl for decl in state.buffers if decl.name in used]
+    declared = (*_declarations(state.variables, used), *entry)
+    program = _with_entry(source, "0" if cut is None else str(cut.order), declared, generated)
     exits = _exits(tree, piece)
-    narrowed = _narrowed(program)
+    narrowed = _narrowed(program, used)
     if cut is None:
         return Segment(program, "start", exits, narrowed)
     tag = cut.statement.tag if isinstance(cut.statement, n.Resume) else None
     before = _copy_program(source, cut)
-    copy = None if before is None else _narrowed(before)
+    copy = None if before is None else _narrowed(before, used_names(before.entry))
     return Segment(program, f"after {_cut_label(cut)}", exits, narrowed, before, copy, tag)
 
 
-def _narrowed(program: Program) -> Program:
-    """Return the program with only the buffers that it accesses."""
-    touched = named_buffers(program)
+def _declarations(variables: Mapping[str, n.Expr], used: set[str]) -> list[n.Stmt]:
+    """Return declarations of the used variables and of the variables that these need."""
+    needs = {name: used_names((n.Let(name, value),)) for name, value in variables.items()}
+    wanted = with_needs(used & variables.keys(), needs)
+    return [n.Let(name, value) for name, value in variables.items() if name in wanted]
+
+
+def _narrowed(program: Program, used: set[str]) -> Program:
+    """Return the program with only the buffers that are ``used``."""
     return msgspec.structs.replace(
-        program, buffers=tuple(decl for decl in program.buffers if decl.name in touched), source=None
+        program, buffers=tuple(decl for decl in program.buffers if decl.name in used), source=None
     )
 
 

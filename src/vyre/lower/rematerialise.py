@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.effects import assigned_variables
 from vyre.analyze.versions import MemoryVersions
 from vyre.ir import nodes as n
 from vyre.ir import walk
@@ -42,7 +43,7 @@ class Recomputed(msgspec.Struct, frozen=True, eq=False):
 
 def possible_needs(program: Program) -> dict[str, frozenset[str]]:
     """Return the variables in the value of each variable that might be rematerialised."""
-    candidates = _candidates(program, assigned_names(program), lambda *_: True)
+    candidates = _candidates(program, assigned_variables(program), lambda *_: True)
     return {name: value.needs for name, value in candidates.items()}
 
 
@@ -70,7 +71,7 @@ def recomputable(
 
     A variable that is spilled at one cut is spilled at all: a path from one cut to another then always has its value.
     """
-    changing = assigned_names(program)
+    changing = assigned_variables(program)
     changing.update(excluded)
     may_reload = MemoryVersions(program).is_final if reloads else lambda *_: False
     candidates = _candidates(program, changing, may_reload)
@@ -151,10 +152,6 @@ def _totals(
         totals[name] += cost_of(name)
         totals[dominator[name]] += min(totals[name], SPILL_COST)
     return totals
-
-
-def assigned_names(program: Program) -> set[str]:
-    return {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
 
 
 def _candidates(

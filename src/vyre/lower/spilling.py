@@ -17,8 +17,10 @@ from vyre.analyze.uniformity import DIVERGENT
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
-from vyre.lower.cut_tree import Cut, CutTree
+from vyre.lower.cut_tree import Cut, CutTree, Scope
+from vyre.lower.fresh_names import FreshNames
 from vyre.lower.rematerialise import recomputable, with_needs
+from vyre.lower.transfers import Capture
 from vyre.lower.word_packing import word_count
 from vyre.semantics.types import DType
 
@@ -52,15 +54,19 @@ class Spill(msgspec.Struct, frozen=True):
     group_cells: int
 
 
-class CutFacts(msgspec.Struct, frozen=True):
-    """Analysis results of a program about to be cut; ``live`` and ``levels`` are keyed by the cuts' canonical numbers.
+class AnalyzedProgram(msgspec.Struct, frozen=True, eq=False):
+    """A program about to be cut, in normal form, and what is known of it.
 
-    ``memory`` is the workgroup memory that is lost between segments. ``reloads``: loading an element of a buffer again
-    costs no more than spilling its value.
+    ``live`` and ``levels`` are keyed by the cuts' canonical numbers. ``row`` names the variable with the number of an
+    invocation; ``captures`` are the buffers of pending transfers.
     """
 
-    memory: frozenset[str]
-    reloads: bool
+    program: Program
+    scope: Scope
+    tree: CutTree
+    names: FreshNames
+    row: str
+    captures: tuple[Capture, ...]
     types: Mapping[str, DType]
     live: Mapping[int, frozenset[str]]
     levels: Mapping[int, Mapping[str, int]]
@@ -73,31 +79,41 @@ class Spills:
     an invocation.
     """
 
-    def __init__(self, program: Program, tree: CutTree, facts: CutFacts, reserved_columns: int) -> None:
+    def __init__(self, given: AnalyzedProgram, reserved_columns: int) -> None:
+        program, tree = given.program, given.tree
         self.tree = tree
-        self.facts = facts
+        self.types, self.live, self.levels = given.types, given.live, given.levels
         self.columns = reserved_columns
-        uniform = {name for levels in facts.levels.values() for name in levels}
-        uniform -= {name for levels in facts.levels.values() for name, level in levels.items() if level >= DIVERGENT}
-        live = [facts.live[cut.number] & facts.types.keys() for cut in tree.cuts]
-        self.recomputed = recomputable(program, _skipped_by_traps(tree), uniform, live, reloads=facts.reloads)
+        uniform = {name for levels in self.levels.values() for name in levels}
+        uniform -= {name for levels in self.levels.values() for name, level in levels.items() if level >= DIVERGENT}
+        live = [self.live[cut.number] & self.types.keys() for cut in tree.cuts]
+        # Workgroup memory persists between the segments of a workgroup, and its slots are cheap to load.
+        is_launched = given.scope is Scope.GRID
+        self.recomputed = recomputable(program, _skipped_by_traps(tree), uniform, live, reloads=is_launched)
         self._needs = {name: value.needs for name, value in self.recomputed.items()}
         self.declared_at = _declared_at(program)
-        lost = facts.memory & written_buffers(program)
+        lost = written_buffers(program) if is_launched else frozenset()
         self.memory = [decl.name for decl in program.shared_buffers() if decl.name in lost]
         saved = [self._saved(cut) for cut in tree.cuts]
         self.column_of = self._assign_columns(saved)
         self.at = [self._spill_at(cut, names) for cut, names in zip(tree.cuts, saved, strict=True)]
+
+    def after(self, cut: Cut) -> Spill:
+        return self.at[cut.order - 1]
+
+    def carried(self, cut: Cut, name: str) -> SpilledVariable:
+        """Return the place of a variable that is spilled at a cut."""
+        return next(one for one in self.after(cut).carried if one.name == name)
 
     def _saved(self, cut: Cut) -> list[str]:
         names = [name for name in self._restored_at(cut) if name not in self.recomputed]
         return sorted(names, key=self.declared_at.__getitem__)
 
     def _restored_at(self, cut: Cut) -> frozenset[str]:
-        return with_needs((name for name in self.facts.live[cut.number] if name in self.facts.types), self._needs)
+        return with_needs((name for name in self.live[cut.number] if name in self.types), self._needs)
 
     def _spill_at(self, cut: Cut, saved: Sequence[str]) -> Spill:
-        live, types, levels = self.facts.live[cut.number], self.facts.types, self.facts.levels[cut.number]
+        live, types, levels = self.live[cut.number], self.types, self.levels[cut.number]
         carried: list[SpilledVariable] = []
         cells = [0, 0]
         for name in saved:
@@ -117,9 +133,9 @@ class Spills:
         at_cuts: dict[str, list[int]] = {}
         for index, (cut, names) in enumerate(zip(self.tree.cuts, saved, strict=True)):
             for name in names:
-                if self.facts.levels[cut.number][name] >= DIVERGENT:
+                if self.levels[cut.number][name] >= DIVERGENT:
                     at_cuts.setdefault(name, []).append(index)
-        columns = disjoint_places(at_cuts, lambda name: word_count(self.facts.types[name]), self.columns)
+        columns = disjoint_places(at_cuts, lambda name: word_count(self.types[name]), self.columns)
         self.columns = max((column + 1 for chosen in columns.values() for column in chosen), default=self.columns)
         return columns
 

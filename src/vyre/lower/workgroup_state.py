@@ -14,11 +14,9 @@ import msgspec
 from vyre.ir import nodes as n
 from vyre.ir.buffers import BufferDecl
 from vyre.ir.nodes import lit
-from vyre.ir.program import Program
-from vyre.lower.cut_tree import Cut, CutTree, ExitPoint
+from vyre.lower.cut_tree import Cut, ExitPoint
 from vyre.lower.fresh_names import FreshNames
-from vyre.lower.generated_names import GeneratedNames
-from vyre.lower.spilling import CutFacts, Spills, disjoint_places
+from vyre.lower.spilling import AnalyzedProgram, Spills, disjoint_places
 from vyre.semantics.types import DType
 
 
@@ -37,18 +35,19 @@ class WorkgroupState:
     number of the cut that it reached; a ``straight`` program needs none.
     """
 
-    def __init__(self, program: Program, tree: CutTree, facts: CutFacts, names: FreshNames, straight: bool) -> None:
-        self.spills = Spills(program, tree, facts, 0)
-        self.straight = straight
+    def __init__(self, given: AnalyzedProgram) -> None:
+        program, names = given.program, given.names
+        self.spills = Spills(given, 0)
+        self.straight = given.tree.is_straight()
         self.control = names.make("control")
         self._lane = n.Var(names.make("lane"))
-        self._returned = Slot(names.make("gone"), DType.BOOL, False) if tree.returns else None
+        self._returned = Slot(names.make("gone"), DType.BOOL, False) if given.tree.returns else None
         self._slot_of: dict[tuple[str, bool], Slot] = {}
         self.slots = self._place(names)
         size = math.prod(program.workgroup_size)
-        buffers = [BufferDecl.workgroup(slot.buffer, slot.dtype, size) for slot in self.slots]
-        buffers.append(BufferDecl.workgroup(self.control, DType.U32, 1))
-        self.generated = GeneratedNames({self._lane.name: lane_number(program.workgroup_size)}, buffers)
+        self.variables: dict[str, n.Expr] = {self._lane.name: lane_number(program.workgroup_size)}
+        self.buffers = [BufferDecl.workgroup(slot.buffer, slot.dtype, size) for slot in self.slots]
+        self.buffers.append(BufferDecl.workgroup(self.control, DType.U32, 1))
 
     def _place(self, names: FreshNames) -> tuple[Slot, ...]:
         """Assign slots; values of one type share a slot if they never cross the same cut."""
@@ -68,7 +67,7 @@ class WorkgroupState:
 
     def reload(self, cut: Cut, name: str) -> n.Expr:
         """Return the value that a variable had at a cut."""
-        one = next(one for one in self.spills.at[cut.order - 1].carried if one.name == name)
+        one = self.spills.carried(cut, name)
         return n.Load(self._slot_of[name, not one.in_row].buffer, self._lane)
 
     def exit_code(self, point: ExitPoint) -> n.Body:
@@ -78,7 +77,7 @@ class WorkgroupState:
             return n.Store(self._returned.buffer, self._lane, lit(True)), n.Return()
         saving = tuple(
             n.Store(self._slot_of[one.name, not one.in_row].buffer, self._lane, n.Var(one.name))
-            for one in self.spills.at[point.order - 1].carried
+            for one in self.spills.after(point).carried
         )
         return saving if self.straight else (*saving, n.Store(self.control, lit(0), lit(point.order)), n.Return())
 

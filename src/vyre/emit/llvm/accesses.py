@@ -159,7 +159,7 @@ class Accesses(Masks):
         """Branch over the following code if no lane is active; return its end label, "" if no branch is needed."""
         if self.has_active_lane:
             return ""
-        there, end = self.code.label("somebody"), self.code.label("end")
-        self.code.branch(self._any(self.mask), there, end)
-        self.code.begin(there)
+        some, end = self.code.label("any_active"), self.code.label("end")
+        self.code.branch(self._any(self.mask), some, end)
+        self.code.begin(some)
         return end

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre.analyze.shapes import Layout
+import msgspec
+
+from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.accesses import Accesses
-from vyre.emit.llvm.memory import ALL, NONE
+from vyre.emit.llvm.memory import NONE
 from vyre.emit.llvm.operators import Lanes
 from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
-from vyre.emit.llvm.values import Cell, Shape, Value
+from vyre.emit.llvm.values import Cell, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.semantics.operators import OPERATORS
@@ -22,15 +24,13 @@ from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import scalar_meaning, to_bits
 from vyre.semantics.types import DType
 
-__all__ = ["ALL", "NONE", "Expressions"]
-
 _WORDS: Final = (DType.U32, DType.I32)
 # A placeholder for an operand that is already a value.
 _GIVEN: Final = n.Var("")
 
 
 class Expressions(Accesses):
-    """Writer of expressions; ``id_values`` are the ids of the current vector.
+    """Writer of expressions; ``id_values`` are the ids of the current vector, ``token`` the set of current lanes.
 
     ``slots`` are the cells from which a vector loads the state of the previous segment, ``next_slots`` those in which
     it stores the state for the next. In a search loop, comparisons produce words. ``remainders`` maps the text of a
@@ -40,6 +40,7 @@ class Expressions(Accesses):
     def __init__(self, width: int, layout: Layout) -> None:
         super().__init__(width, layout)
         self.chunk = ""
+        self.token = 0
         self.is_searching = False
         self.scratch = 0
         self.values: dict[str, Value] = {}
@@ -48,6 +49,11 @@ class Expressions(Accesses):
         self.slots: dict[str, Cell] = {}
         self.next_slots: dict[str, Cell] = {}
         self.id_values: dict[tuple[type[n.Expr], int], Value] = {}
+
+    def new_cell(self, dtype: DType, shape: Shape, *, is_word: bool = False) -> Cell:
+        """Allocate a cell in stack memory, declared by the current lanes."""
+        cell = Cell(dtype, shape, self.token, is_word=is_word)
+        return msgspec.structs.replace(cell, pointer=self.code.allocate(cell.kind(self.width)))
 
     def _address(self, cell: Cell) -> str:
         if cell.pointer:
@@ -59,9 +65,14 @@ class Expressions(Accesses):
         return code.put(f"getelementptr i8, ptr {start}, i64 {offset}")
 
     def _read(self, cell: Cell) -> Value:
-        assert cell.dtype is not None
-        kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
-        return Value(cell.dtype, cell.shape, self._fetch(kind, self._address(cell), cell.is_word))
+        text = self.code.put(f"load {cell.kind(self.width)}, ptr {self._address(cell)}, align 8")
+        return Value(cell.dtype, cell.shape, self._as_mask(text) if cell.is_word else text)
+
+    def _write(self, cell: Cell, value: Value) -> None:
+        text = self._vector(value) if cell.varying else value.text
+        if cell.is_word:
+            text = self._word(text)
+        self.code.do(f"store {cell.kind(self.width)} {text}, ptr {self._address(cell)}, align 8")
 
     def reserve(self, size: int) -> int:
         offset = self.scratch

@@ -15,10 +15,10 @@ import msgspec
 
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
-from vyre.emit.llvm.expressions import ALL
 from vyre.emit.llvm.guards import Guard, guard_of
 from vyre.emit.llvm.if_conversion import if_convert
 from vyre.emit.llvm.interleaving import interleave_factor
+from vyre.emit.llvm.memory import ALL
 from vyre.emit.llvm.privatization import copies_of, merge_copies, privatized_buffers
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.streams import PREFETCH_BYTES, PREFETCH_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
@@ -114,7 +114,7 @@ class _Shell:
         self.code = self.body.code
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in expressions if isinstance(node, _IDS))
-        self.private = privatized_buffers(program, _unread_variables(program))
+        self.private = privatized_buffers(program)
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
 
@@ -185,13 +185,11 @@ class _Shell:
         A uniform slot has a second cell for the next value, because all vectors of a run load the value of the run
         before.
         """
-        body, code = self.body, self.code
+        body = self.body
         for slot in self.cut.slots:
             if slot.is_uniform:
-                old, new = (
-                    Cell(slot.dtype, Shape.UNIFORM, 0, pointer=code.allocate(ELEMENT[slot.dtype])) for _ in range(2)
-                )
-                body.slots[slot.buffer], body.next_slots[slot.buffer] = old, new
+                body.slots[slot.buffer] = body.new_cell(slot.dtype, Shape.UNIFORM)
+                body.next_slots[slot.buffer] = body.new_cell(slot.dtype, Shape.UNIFORM)
                 continue
             shape = Shape.UNIFORM if slot.buffer in self.uniform_slots else Shape.VARYING
             stride = _slot_bytes(slot, self.width) if shape is Shape.VARYING else 8
@@ -199,7 +197,7 @@ class _Shell:
             cell = Cell(slot.dtype, shape, 0, offset=offset, stride=stride)
             body.slots[slot.buffer] = body.next_slots[slot.buffer] = cell
         if not self.cut.straight:
-            body.next_slots[self.cut.control] = Cell(DType.U32, Shape.UNIFORM, 0, pointer=code.allocate("i32"))
+            body.next_slots[self.cut.control] = body.new_cell(DType.U32, Shape.UNIFORM)
 
     def _prologue(self) -> None:
         """Load the argument block and allocate scratch memory; written last, when the size of the memory is known."""
@@ -447,13 +445,6 @@ class _Shell:
 
 def _lane_numbers(width: int) -> str:
     return f"<{', '.join(f'i32 {lane}' for lane in range(width))}>"
-
-
-def _unread_variables(program: Program) -> set[str]:
-    """Return the variables that are never read or assigned."""
-    used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
-    declared = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Let)}
-    return declared - used - {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
 
 
 def _is_unbounded(program: Program) -> bool:

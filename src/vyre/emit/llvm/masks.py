@@ -14,8 +14,8 @@ from vyre.analyze.shapes import Shape, Shapes
 from vyre.analyze.types import variable_types
 from vyre.emit.llvm.memory import ALL, NONE
 from vyre.emit.llvm.operators import Lanes
-from vyre.emit.llvm.text import Code, Module, shaped
-from vyre.emit.llvm.values import Cell, Value
+from vyre.emit.llvm.text import Code, Module
+from vyre.emit.llvm.values import Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.extensions import declared_names
@@ -107,21 +107,6 @@ class Masks:
 
     def _any(self, mask: str) -> str:
         return self.code.put(f"icmp ne i{self.width} {self._word(mask)}, 0")
-
-    def _mask_cell(self, *, is_word: bool = False) -> Cell:
-        kind = f"i{self.width}" if is_word else shaped("i1", self.width)
-        return Cell(None, Shape.VARYING, 0, pointer=self.code.allocate(kind), is_word=is_word)
-
-    def _fetch(self, kind: str, pointer: str, is_word: bool) -> str:
-        """Load the contents of a cell."""
-        if is_word:
-            return self._as_mask(self.code.put(f"load i{self.width}, ptr {pointer}, align 8"))
-        return self.code.put(f"load {kind}, ptr {pointer}, align 8")
-
-    def _put(self, kind: str, text: str, pointer: str, is_word: bool) -> None:
-        if is_word:
-            kind, text = f"i{self.width}", self._word(text)
-        self.code.do(f"store {kind} {text}, ptr {pointer}, align 8")
 
     def _compare_with_linear(self, op: str, a: Value, b: Value) -> str | None:
         """Return the mask of a comparison between a linear and a uniform u32; None for other comparisons."""

@@ -67,7 +67,7 @@ def in_bounds(code: Code, place: Place, index: str, lanes: int) -> str:
     return code.put(f"icmp ult {shaped('i32', lanes)} {index}, {length}")
 
 
-def load_uniform(code: Code, place: Place, index: str, *, checked: bool = True, predicted: bool = False) -> str:
+def load_uniform(code: Code, place: Place, index: str, *, checked: bool, predicted: bool) -> str:
     """Load the element at a uniform index; zero if it is out of bounds.
 
     A ``predicted`` check is a branch, so that the processor can load speculatively.
@@ -127,9 +127,7 @@ def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold:
     return code.helper(f"gather.{suffix(stored, lanes)}", kind, arguments, write, "nounwind willreturn memory(read)")
 
 
-def store_uniform(
-    code: Code, place: Place, index: str, raw: str, *, checked: bool = True, is_private: bool = False
-) -> None:
+def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bool, is_private: bool) -> None:
     """Store one element; the caller ensures that a lane is active.
 
     Unless the element is private to an invocation (``is_private``), an equal value is not stored again: every vector
@@ -167,28 +165,22 @@ def store_consecutive(
         whole = min(64, size * lanes)
         number = code.put(f"ptrtoint ptr {address} to i64")
         beside = code.put(f"or i64 {code.put(f'and i64 {number}, {whole - 1}')}, %cached")
-        next_slots = code.put(f"icmp eq i64 {beside}, 0")
+        is_whole = code.put(f"icmp eq i64 {beside}, 0")
         if mask != ALL:
             bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
-            next_slots = code.put(f"and i1 {next_slots}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
-        code.branch(next_slots, past, through)
+            is_whole = code.put(f"and i1 {is_whole}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
+        code.branch(is_whole, past, through)
         code.begin(past)
         code.do(f"store {kind} {raw}, ptr {address}, align {whole}, !nontemporal !1")
         code.go(done)
         code.begin(through)
-        _store_at(code, place, address, raw, mask, lanes)
-        code.fall_through(done)
-        return
-    _store_at(code, place, address, raw, mask, lanes)
-
-
-def _store_at(code: Code, place: Place, address: str, raw: str, mask: str, lanes: int) -> None:
-    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
     if mask == ALL:
         code.do(f"store {kind} {raw}, ptr {address}, align {size}")
-        return
-    arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
-    code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+    else:
+        arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
+        code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+    if streamed:
+        code.fall_through(done)
 
 
 def scatter(code: Code, place: Place, index: str, raw: str, mask: str, lanes: int, *, cold: bool = False) -> None:
@@ -281,7 +273,7 @@ def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, valu
     for lane, at in enumerate(_indices(code, place, index, lanes)):
         copy = copy_of(code, place, lane % place.copies)
         one = code.put(f"extractelement {shaped(STORED[place.dtype], lanes)} {value}, i32 {lane}")
-        _change_cell(code, op, place, element_address(code, copy, at, 0), one, "")
+        change_one(code, op, copy, at, one, "", checked=False)
     code.go(end)
     code.begin(some)
     _change_in_turn(code, op, place, index, value, "zeroinitializer", mask, lanes, False)
@@ -359,11 +351,6 @@ def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, e
     code.fall_through(changed)
     code.fall_through(done)
     return code.put(f"phi {STORED[place.dtype]} [ 0, %{start} ], [ {old}, %{changed} ]")
-
-
-def change_once(code: Code, op: AtomicOp, place: Place, index: str, value: str) -> None:
-    """Change the element at an index in bounds atomically by the combined value of all lanes."""
-    _change_cell(code, op, place, element_address(code, place, index, 0), value, "")
 
 
 def copy_bytes(

@@ -26,14 +26,19 @@ _FLOAT_BITS: Final = {
 _INFINITY: Final = float_text(float("inf"))
 _PURE: Final = "nounwind willreturn memory(none)"
 
-_COMPARE_INTEGER: Final = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_COMPARE_FLOAT: Final = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_PLAIN_INTEGER: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+# Comparisons, and their predicates of floats.
+_COMPARISONS: Final = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_PLAIN_INTEGER: Final = frozenset({"add", "sub", "mul", "and", "or", "xor"})
 _PLAIN_FLOAT: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 # Unary operators of floats that are intrinsics; all results but square roots are representable in the operand's type.
 _FLOAT_INTRINSIC: Final = {
     "abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
+# Operators of integers that are intrinsics; those of the first table have a form for signed and one for unsigned types.
+_SIGNED_INTRINSIC: Final = {"min": "min", "max": "max", "sat_add": "add.sat", "sat_sub": "sub.sat"}
+_INTEGER_INTRINSIC: Final = {"popcount": "ctpop", "clz": "ctlz", "ctz": "cttz", "reverse_bits": "bitreverse"}
+# Intrinsics with a flag that makes the result of one operand poison.
+_FLAGGED: Final = frozenset({"abs", "ctlz", "cttz"})
 
 
 class Lanes:
@@ -61,9 +66,11 @@ class Lanes:
         kind = self.of(element)
         return self.code.put(f"select {self.of('i1')} {condition}, {kind} {true}, {kind} {false}")
 
-    def intrinsic(self, name: str, element: str, *operands: str, extra: tuple[tuple[str, str], ...] = ()) -> str:
+    def intrinsic(self, name: str, element: str, *operands: str) -> str:
         kind = self.of(element)
-        arguments = [*((kind, operand) for operand in operands), *extra]
+        arguments = [(kind, operand) for operand in operands]
+        if name in _FLAGGED:
+            arguments.append(("i1", "false"))
         return self.code.intrinsic(name, kind, arguments, [suffix(element, self.lanes)])
 
     def literal(self, bits: int, dtype: DType) -> str:
@@ -73,16 +80,13 @@ class Lanes:
         """Write a binary operator."""
         if dtype.is_float:
             return self._float_binary(op, dtype, a, b)
-        element = ELEMENT[dtype]
+        element, sign = ELEMENT[dtype], "s" if dtype.kind is Kind.SIGNED else "u"
         if op in _PLAIN_INTEGER:
-            return self.op(_PLAIN_INTEGER[op], element, a, b)
-        signed = dtype.kind is Kind.SIGNED
-        if op in _COMPARE_INTEGER:
-            prefix = "" if op in ("eq", "ne") else "s" if signed else "u"
-            return self.op(f"icmp {prefix}{op}", element, a, b)
-        return self._integer_binary(op, dtype, element, "s" if signed else "u", a, b)
-
-    def _integer_binary(self, op: str, dtype: DType, element: str, sign: str, a: str, b: str) -> str:
+            return self.op(op, element, a, b)
+        if op in _COMPARISONS:
+            return self.op(f"icmp {op if op in ('eq', 'ne') else sign + op}", element, a, b)
+        if op in _SIGNED_INTRINSIC:
+            return self.intrinsic(sign + _SIGNED_INTRINSIC[op], element, a, b)
         match op:
             case "div" | "mod":
                 return self._divide(op, dtype, a, b)
@@ -92,13 +96,9 @@ class Lanes:
                 return self.op(name, element, a, amount)
             case "rotl" | "rotr":
                 return self.intrinsic("fshl" if op == "rotl" else "fshr", element, a, a, b)
-            case "min" | "max":
-                return self.intrinsic(f"{sign}{op}", element, a, b)
             case "abs_diff":
                 high, low = (self.intrinsic(f"{sign}{which}", element, a, b) for which in ("max", "min"))
                 return self.op("sub", element, high, low)
-            case "sat_add" | "sat_sub":
-                return self.intrinsic(f"{sign}{op[4:]}.sat", element, a, b)
             case "sat_mul" | "mul_high":
                 return self._wide_multiply(op, dtype, element, sign, a, b)
             case _:
@@ -215,8 +215,8 @@ class Lanes:
         2**32 - 2**12, and there no quotient is above 1. So the quotient a * z / 2**32 is at most 2 too small.
         """
         if sign == "s":
-            whole = self._divide_words(op, "u", self._magnitude(a), self._magnitude(b))
-            return self._signed(op, a, b, whole)
+            magnitudes = (self.intrinsic("abs", "i32", x) for x in (a, b))
+            return self._signed(op, a, b, self._divide_words(op, "u", *magnitudes))
         real = self.convert("uitofp", "i32", b, "float")
         estimate = self.op("fdiv", "float", self.constant("float", float_text(2.0**32 - 2.0**9)), real)
         first = self.convert("fptoui", "float", estimate, "i32")
@@ -231,9 +231,9 @@ class Lanes:
         """
         scalar = Lanes(self.code, 0)
         one = scalar._nonzero("i32", b)
-        positive = one if dtype is DType.U32 else scalar._magnitude(one)
+        positive = one if dtype is DType.U32 else scalar.intrinsic("abs", "i32", one)
         divisor = spread(self.code, "i32", positive, self.lanes)
-        dividend = a if dtype is DType.U32 else self._magnitude(a)
+        dividend = a if dtype is DType.U32 else self.intrinsic("abs", "i32", a)
         reciprocal = spread(self.code, "i32", scalar.op("udiv", "i32", "-1", positive), self.lanes)
         quotient = self.binary("mul_high", DType.U32, dividend, reciprocal)
         whole = self._corrected(op, dividend, divisor, quotient, 1)
@@ -249,7 +249,9 @@ class Lanes:
         Returns the test by multiplication, and the scalar condition under which every number is a multiple.
         """
         scalar = Lanes(self.code, 0)
-        positive, dividend = (b, a) if dtype is DType.U32 else (scalar._magnitude(b), self._magnitude(a))
+        positive, dividend = b, a
+        if dtype is DType.I32:
+            positive, dividend = scalar.intrinsic("abs", "i32", b), self.intrinsic("abs", "i32", a)
         always = scalar.op("icmp ult", "i32", positive, "2")
         positive = scalar.intrinsic("umax", "i32", positive, "2")
         upper = scalar.op("add", "i32", scalar.op("udiv", "i32", "-1", positive), "1")
@@ -269,9 +271,6 @@ class Lanes:
             rest = self.intrinsic("umin", "i32", rest, less)
         return quotient if op == "div" else rest
 
-    def _magnitude(self, a: str) -> str:
-        return self.intrinsic("abs", "i32", a, extra=(("i1", "false"),))
-
     def _signed(self, op: str, a: str, b: str, magnitude: str) -> str:
         """Give a quotient the sign of a / b, or a remainder the sign of a; -MIN is MIN."""
         negative = self.op("ashr", "i32", self.op("xor", "i32", a, b) if op == "div" else a, self.constant("i32", 31))
@@ -279,8 +278,8 @@ class Lanes:
 
     def _float_binary(self, op: str, dtype: DType, a: str, b: str) -> str:
         element = ELEMENT[dtype]
-        if op in _COMPARE_FLOAT:
-            return self.op(f"fcmp {_COMPARE_FLOAT[op]}", element, a, b)
+        if op in _COMPARISONS:
+            return self.op(f"fcmp {_COMPARISONS[op]}", element, a, b)
         if op in _PLAIN_FLOAT:
             return self.rounded(dtype, self.op(_PLAIN_FLOAT[op], element, a, b))
         if op == "mod":
@@ -321,22 +320,16 @@ class Lanes:
         if dtype.is_float:
             return self._float_unary(op, dtype, a)
         element = ELEMENT[dtype]
-        zero = self.constant(element, "false" if dtype is DType.BOOL else 0)
+        if op in _INTEGER_INTRINSIC:
+            return self.intrinsic(_INTEGER_INTRINSIC[op], element, a)
+        zero = self.constant(element, 0)
         match op:
             case "neg":
                 return self.op("sub", element, zero, a)
             case "not" | "lnot":
                 return self.op("xor", element, a, self.constant(element, "true" if op == "lnot" else -1))
-            case "popcount":
-                return self.intrinsic("ctpop", element, a)
-            case "clz" | "ctz":
-                return self.intrinsic("ctlz" if op == "clz" else "cttz", element, a, extra=(("i1", "false"),))
-            case "reverse_bits":
-                return self.intrinsic("bitreverse", element, a)
             case "abs":
-                if dtype.kind is Kind.UNSIGNED:
-                    return a
-                return self.intrinsic("abs", element, a, extra=(("i1", "false"),))
+                return a if dtype.kind is Kind.UNSIGNED else self.intrinsic("abs", element, a)
             case "sign":
                 positive = self.convert("zext", "i1", self.binary("gt", dtype, a, zero), element)
                 if dtype.kind is Kind.UNSIGNED:
@@ -484,7 +477,7 @@ class Lanes:
         if source.bits == 32:
             exact = self.convert("sitofp" if signed else "uitofp", element, a, "double")
             return self.rounded(DType.BF16, self._odd_single(exact))
-        magnitude = self.intrinsic("abs", element, a, extra=(("i1", "false"),)) if signed else a
+        magnitude = self.intrinsic("abs", element, a) if signed else a
         # An integer too long for f64 keeps its upper bits, the last of which is sticky.
         tail = self.op("and", element, magnitude, self.constant(element, 0xFFFF))
         some = self.op("icmp ne", element, tail, self.constant(element, 0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vyre.analyze.effects import buffers_read, buffers_written
+from vyre.analyze.effects import buffers_read, buffers_written, unread_variables
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.operators import Lanes
 from vyre.emit.llvm.text import STORED, Code
@@ -33,8 +33,9 @@ _MERGING: Final = {
 }
 
 
-def privatized_buffers(program: Program, ignored: set[str]) -> dict[str, AtomicOp]:
-    """Return the buffers to privatize and their merge operators; ``ignored`` are the variables that are never read."""
+def privatized_buffers(program: Program) -> dict[str, AtomicOp]:
+    """Return the buffers to privatize and their merge operators."""
+    ignored = unread_variables(program)
     small = {
         decl.name
         for decl in program.buffers
@@ -79,7 +80,7 @@ def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> 
         total = Lanes(code, 0).op(op.value, kind, total, value)
     code.branch(code.put(f"icmp ne {kind} {total}, 0"), change, latch)
     code.begin(change)
-    m.change_once(code, op, place, at, total)
+    m.change_one(code, op, place, at, total, "", checked=False)
     code.fall_through(latch)
     code.do(f"{following} = add i32 {at}, 1")
     code.go(head)

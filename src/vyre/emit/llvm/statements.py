@@ -6,19 +6,22 @@ the token of its declaration is stored without a mask; under another token, inac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from vyre.analyze.effects import unread_variables
 from vyre.analyze.ranges import proved_accesses
-from vyre.analyze.shapes import Layout, Shapes
+from vyre.analyze.shapes import Layout, Shape, Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.divergent_exits import DivergentExits, divergent_exits
-from vyre.emit.llvm.expressions import NONE, Expressions
+from vyre.emit.llvm.expressions import Expressions
 from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.if_conversion import is_cheap
 from vyre.emit.llvm.masks import Searches, searches_of
+from vyre.emit.llvm.memory import NONE
 from vyre.emit.llvm.streams import Streams, prefetched_loads
 from vyre.emit.llvm.text import ELEMENT, shaped
-from vyre.emit.llvm.values import Cell, LoopContext, Shape, Value
+from vyre.emit.llvm.values import Cell, LoopContext, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -32,15 +35,15 @@ _REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, Atom
 class Statements(Expressions):
     """Writer of runs: the code of a program for one vector. The shell provides the mask, the ids and the memory.
 
-    ``program`` is the last program written, ``used`` are its variables that are read, ``returned`` are the lanes that
-    have returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that all lanes of the run
-    pass; ``streams`` are the buffers to prefetch or to store past the caches.
+    ``program`` is the last program written, ``unread`` are its variables that are never read or assigned, ``returned``
+    are the lanes that have returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that
+    all lanes of the run pass; ``streams`` are the buffers to prefetch or to store past the caches.
     """
 
     program: Program | None
     shapes: Shapes
     divergent_exits: DivergentExits
-    used: set[str]
+    unread: set[str]
     searches: Searches
     returned: Cell | None
     run_end: str
@@ -48,7 +51,7 @@ class Statements(Expressions):
     def __init__(self, width: int, layout: Layout, *, check_elimination: bool) -> None:
         super().__init__(width, layout)
         self.check_elimination = check_elimination
-        self.token, self.tokens = 0, 0
+        self.tokens = 0
         self.loops: list[LoopContext] = []
         self.program = None
         self.passed_guard: Guard | None = None
@@ -61,13 +64,13 @@ class Statements(Expressions):
             self.shapes = Shapes(program, self.layout)
             self.proved = proved_accesses(program) if self.check_elimination else frozenset()
             self.divergent_exits = divergent_exits(program.entry, self.shapes)
-            self.used = {node.name for node in walk.expressions(program.entry) if isinstance(node, n.Var)}
+            self.unread = unread_variables(program)
             self.searches = searches_of(program, self.shapes) if self.width else Searches()
         self.prefetch, self.streamed = prefetched_loads(program, self.streams.read), self.streams.written
         self.values, self.cells, self.words = {}, {}, {}
         self.has_active_lane, self.returned = True, None
         if any(n.Return in self.divergent_exits[id(statement)] for statement in program.entry):
-            self.returned = self._mask_cell()
+            self.returned = self.new_cell(DType.BOOL, Shape.VARYING)
             self._store_mask(self.returned, NONE)
         self._list(program.entry)
 
@@ -80,7 +83,7 @@ class Statements(Expressions):
             case n.Let(name, value):
                 self._let(name, value)
             case n.Assign(name, value):
-                self._assign(name, self._evaluate(value), id(statement) in self.shapes.in_step)
+                self._assign(self.cells[name], self._evaluate(value), in_step=id(statement) in self.shapes.in_step)
             case n.Store(buffer, _, value) if buffer in self.next_slots:
                 self._store_slot(self.next_slots[buffer], self._evaluate(value))
             case n.Store(_, index, value):
@@ -88,9 +91,9 @@ class Statements(Expressions):
             case n.If():
                 self._if(statement)
             case n.Loop():
-                self._loop(statement)
-            case n.While():
-                self._while(statement)
+                self._counted_loop(statement)
+            case n.While(condition):
+                self._loop(statement, lambda: self._evaluate(condition))
             case n.Break() | n.Continue():
                 self._leave_loop(statement)
             case n.Return():
@@ -103,8 +106,7 @@ class Statements(Expressions):
                 raise TypeError(f"{type(statement).__name__} is not a statement of a kernel")
 
     def _let(self, name: str, expression: n.Expr) -> None:
-        unused = name not in self.used and name not in self.shapes.assigned
-        if self.width and unused and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
+        if self.width and name in self.unread and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
             assert expression.value is not None
             index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
             if index.shape is Shape.UNIFORM:
@@ -118,40 +120,24 @@ class Statements(Expressions):
             return
         shape = self.shapes.variables[name]
         is_word = name in self.searches.variables and shape is Shape.VARYING
-        kind = shaped(ELEMENT[value.dtype], self.width if shape is Shape.VARYING else 0)
-        pointer = self.code.allocate(f"i{self.width}" if is_word else kind)
-        self.cells[name] = cell = Cell(value.dtype, shape, self.token, pointer=pointer, is_word=is_word)
+        self.cells[name] = cell = self.new_cell(value.dtype, shape, is_word=is_word)
         self._write(cell, value)
 
-    def _write(self, cell: Cell, value: Value) -> None:
-        assert cell.dtype is not None
-        kind = shaped(ELEMENT[cell.dtype], self.width if cell.varying else 0)
-        text = self._vector(value) if cell.varying else value.text
-        self._put(kind, text, self._address(cell), cell.is_word)
-
-    def _blend(self, value: Value, old: str) -> str:
-        """Select the value in active lanes and the old value in the others."""
-        new = self._vector(value)
-        if value.dtype is not DType.BOOL:
-            return self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
-        return self._select_mask(self.mask, new, old)
-
-    def _assign(self, name: str, value: Value, in_step: bool) -> None:
-        cell = self.cells[name]
+    def _assign(self, cell: Cell, value: Value, *, in_step: bool = False) -> None:
+        """Store a value; lanes that declared the cell but are not active keep its old value, unless ``in_step``."""
         if cell.token != self.token and cell.varying and not in_step:
-            old = self._read(cell)
-            text = self._blend(value, old.text)
+            old, new = self._read(cell).text, self._vector(value)
+            if value.dtype is DType.BOOL:
+                text = self._select_mask(self.mask, new, old)
+            else:
+                text = self.vector.select(self.mask, ELEMENT[value.dtype], new, old)
             value = Value(value.dtype, Shape.VARYING, text)
         self._write(cell, value)
 
     def _store_slot(self, slot: Cell, value: Value) -> None:
         """Store a value into a slot under the execution mask; inactive lanes keep their previous value."""
         if slot.varying:
-            if self.token != 0:
-                old = self._read(slot)
-                text = self._blend(value, old.text)
-                value = Value(value.dtype, Shape.VARYING, text)
-            self._write(slot, value)
+            self._assign(slot, value)
             return
         end = self._skip_if_none_active()
         self._write(slot, value if value.shape is Shape.UNIFORM else self._from_first_active(value))
@@ -176,7 +162,7 @@ class Statements(Expressions):
             inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
         code.branch(inside, change, end)
         code.begin(change)
-        m.change_once(code, op, place, index, total)
+        m.change_one(code, op, place, index, total, "", checked=False)
         code.fall_through(end)
 
     def _copy(self, statement: n.CopyBytes) -> None:
@@ -231,10 +217,10 @@ class Statements(Expressions):
         if id(loop) in self.shapes.divergent:
             self.notes["divergent loops"] += 1
             is_search = context.is_search = id(loop) in self.searches.loops
-            context.live = self._mask_cell(is_word=is_search)
+            context.live = self.new_cell(DType.BOOL, Shape.VARYING, is_word=is_search)
             self._store_mask(context.live, self.mask)
             if any(n.Continue in self.divergent_exits[id(s)] for s in loop.body):
-                context.skipped = self._mask_cell(is_word=is_search)
+                context.skipped = self.new_cell(DType.BOOL, Shape.VARYING, is_word=is_search)
         else:
             self.notes["uniform loops"] += 1
         self.is_searching = context.is_search
@@ -266,58 +252,44 @@ class Statements(Expressions):
         code.begin(body)
         self.has_active_lane = True
 
-    def _while(self, loop: n.While) -> None:
-        code, mask, has_active, token = self.code, self.mask, self.has_active_lane, self.token
-        head, body = code.label("head"), code.label("body")
-        context = self._open_loop(loop)
-        code.fall_through(head)
-        self.token = self._token_inside(loop)
-        self._begin_iteration(loop, context, mask, has_active)
-        self._enter_body(context, self._evaluate(loop.condition), body)
-        self.loops.append(context)
-        self._list(loop.body)
-        self.loops.pop()
-        code.fall_through(context.latch)
-        self.poll(head)
-        code.begin(context.exit)
-        self.token, self.is_searching = token, False
-        self._after(loop, mask, has_active)
-
-    def _loop(self, loop: n.Loop) -> None:
-        code, mask, has_active, token = self.code, self.mask, self.has_active_lane, self.token
+    def _counted_loop(self, loop: n.Loop) -> None:
         start, stop = self._evaluate(loop.start), self._evaluate(loop.stop)
+        counter = self.new_cell(DType.U32, self.shapes.variables[loop.var])
+        self._write(counter, start)
+
+        def condition() -> Value:
+            self.values[loop.var] = self._read(counter)
+            return self._binary("lt", self.values[loop.var], stop)
+
+        def step() -> None:
+            self._write(counter, self._binary("add", self._read(counter), Value(DType.U32, Shape.UNIFORM, "1")))
+
+        self._loop(loop, condition, step)
+
+    def _loop(
+        self, loop: n.Loop | n.While, condition: Callable[[], Value], step: Callable[[], None] | None = None
+    ) -> None:
+        """Write a loop; ``condition`` writes the test before an iteration, ``step`` what follows an iteration."""
+        code, mask, has_active, token = self.code, self.mask, self.has_active_lane, self.token
         head, body = code.label("head"), code.label("body")
         context = self._open_loop(loop)
-        shape = self.shapes.variables[loop.var]
-        memory = code.allocate(shaped("i32", self.width if shape is Shape.VARYING else 0))
-        counts = Cell(DType.U32, shape, self.token, pointer=memory)
-        self._write(counts, start)
         code.fall_through(head)
         self.token = self._token_inside(loop)
         self._begin_iteration(loop, context, mask, has_active)
-        counter = self._read(counts)
-        self._enter_body(context, self._binary("lt", counter, stop), body)
-        self.values[loop.var] = counter
+        self._enter_body(context, condition(), body)
         self.loops.append(context)
         self._list(loop.body)
         self.loops.pop()
         code.fall_through(context.latch)
-        self._write(counts, self._binary("add", self._read(counts), Value(DType.U32, Shape.UNIFORM, "1")))
-        if self._is_short(loop):
+        if step is not None:
+            step()
+        if _is_short(loop):
             code.go(head)
         else:
             self.poll(head)
         code.begin(context.exit)
         self.token, self.is_searching = token, False
         self._after(loop, mask, has_active)
-
-    def _is_short(self, loop: n.Loop) -> bool:
-        """Whether a loop is so short that it need not poll the stop word."""
-        match loop.start, loop.stop:
-            case n.Lit(bits=start), n.Lit(bits=stop):
-                nested = any(isinstance(s, (n.Loop, n.While)) for s in walk.statements(loop.body))
-                return stop - start <= _MAX_UNPOLLED_ITERATIONS and not nested
-        return False
 
     def _leave_loop(self, statement: n.Break | n.Continue) -> None:
         context = self.loops[-1]
@@ -345,10 +317,10 @@ class Statements(Expressions):
         self.code.begin(self.code.label("unreachable"))
 
     def _load_mask(self, cell: Cell) -> str:
-        return self._fetch(shaped("i1", self.width), self._address(cell), cell.is_word)
+        return self._read(cell).text
 
     def _store_mask(self, cell: Cell, mask: str) -> None:
-        self._put(shaped("i1", self.width), mask, self._address(cell), cell.is_word)
+        self._write(cell, Value(DType.BOOL, Shape.VARYING, mask))
 
     def _join(self, cell: Cell, mask: str) -> None:
         self._store_mask(cell, self._combine("or", self._load_mask(cell), mask))
@@ -393,3 +365,12 @@ class Statements(Expressions):
         """Branch back to a loop's head, unless the host has set the stop word."""
         stop = self.code.put("load atomic i32, ptr %stop monotonic, align 4")
         self.code.branch(self.code.put(f"icmp eq i32 {stop}, 0"), back, "abort", likely=True)
+
+
+def _is_short(loop: n.Loop | n.While) -> bool:
+    """Whether a loop is so short that it need not poll the stop word."""
+    match loop:
+        case n.Loop(start=n.Lit(bits=start), stop=n.Lit(bits=stop)):
+            nested = any(isinstance(s, (n.Loop, n.While)) for s in walk.statements(loop.body))
+            return stop - start <= _MAX_UNPOLLED_ITERATIONS and not nested
+    return False

@@ -144,13 +144,13 @@ class Code:
         if declare and name not in self.module.declarations:
             types = ", ".join(type_name for type_name, _ in arguments)
             self.module.declarations[name] = f"declare {result} @{name}({types})"
-        passed_guard = ", ".join(f"{type_name} {text}" for type_name, text in arguments)
+        passed = ", ".join(f"{type_name} {text}" for type_name, text in arguments)
         if result == "void":
-            self.do(f"call void @{name}({passed_guard})")
+            self.do(f"call void @{name}({passed})")
             return ""
         # LLVM must not apply its own knowledge of library functions: it folds fmod(0, x) to 0 even if x is NaN.
         nobuiltin = " nobuiltin" if declare and not name.startswith("llvm.") else ""
-        return self.put(f"call {result} @{name}({passed_guard}){nobuiltin}")
+        return self.put(f"call {result} @{name}({passed}){nobuiltin}")
 
     def helper(
         self,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from vyre.analyze.shapes import Shape
+from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.semantics.types import DType
-
-__all__ = ["Cell", "LoopContext", "Shape", "Value"]
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):
@@ -19,12 +18,12 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Storage of a variable, or of a mask (no type): a pointer to stack memory, or an offset in workgroup memory.
+    """Storage of a variable or a mask: a pointer to stack memory, or an offset in workgroup memory.
 
     ``token`` is the set of lanes that declared it. ``is_word``: it stores a mask as an integer word.
     """
 
-    dtype: DType | None
+    dtype: DType
     shape: Shape
     token: int
     pointer: str = ""
@@ -35,6 +34,10 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def varying(self) -> bool:
         return self.shape is Shape.VARYING
+
+    def kind(self, width: int) -> str:
+        """Return the type of its contents, for vectors of ``width`` lanes."""
+        return f"i{width}" if self.is_word else shaped(ELEMENT[self.dtype], width if self.varying else 0)
 
 
 class LoopContext(msgspec.Struct):
