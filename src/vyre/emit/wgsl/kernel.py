@@ -123,6 +123,7 @@ class _Emitter(ModuleWriter):
 
     def _guarded_list(self, body: n.Body) -> None:
         """Write a list in lockstep, with visible variables; code after an exit is guarded by the flag."""
+        assert self.exits is not None  # other lists need no guards
         head = ""
         for piece in _split_after_exits(body):
             with self.lines.block(head) if head else nullcontext():
