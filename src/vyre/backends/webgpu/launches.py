@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Pipeline, Region, Work, storage_access, whole, whole_words
+from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu
 from vyre.backends.webgpu.tools import FOLD
+from vyre.backends.webgpu.work import Pipeline, Region, Work, storage_access, whole, whole_words
 from vyre.emit.wgsl import WgslKernel, emit_wgsl
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.binding import indirect_dispatch

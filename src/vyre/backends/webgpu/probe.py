@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vyre.backends.webgpu.gpu import Gpu, Work, encode
+from vyre.backends.webgpu.gpu import Gpu
+from vyre.backends.webgpu.work import Work, encode
 from vyre.emit.wgsl import emit_wgsl
 from vyre.errors import KernelCompileFailed
 from vyre.ir import build as b

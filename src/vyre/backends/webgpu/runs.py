@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Region, Work, encode, whole, whole_words
+from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu
 from vyre.backends.webgpu.launches import INDIRECT_BYTES
 from vyre.backends.webgpu.tools import COMPARE, CONTROL, NONZERO, SELECT, STATE_WORDS, tail_mask
+from vyre.backends.webgpu.work import Region, Work, encode, whole, whole_words
 from vyre.driver.device import RunOptions, Use
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs, DispatchFailed

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from vyre.backends.webgpu.gpu import Work
 from vyre.backends.webgpu.launches import PreparedLaunch
 from vyre.backends.webgpu.runs import DrivenRun, RepeatedRun, Run, StraightRun
 from vyre.backends.webgpu.tools import COPY
+from vyre.backends.webgpu.work import Work
 from vyre.driver import trace
 from vyre.driver.cache import MemoryCache
 from vyre.driver.device import Handle, PreparedSchedule, Ran, RunOptions, Use
