@@ -24,7 +24,7 @@ from vyre.backends.webgpu.runs import StraightRun
 from vyre.backends.webgpu.schedules import GpuSchedule, is_driven, is_straight
 from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.config import DispatchConfig
-from vyre.driver.device import Availability, Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
+from vyre.driver.device import Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
 from vyre.driver.profile import BASIC_TYPES, EVERY_TYPE, DeviceProfile
 from vyre.driver.scratch import Scratch
 from vyre.driver.timing import Timing
@@ -64,10 +64,6 @@ class WebGpuDevice(Device):
         # What schedules and transfers need beside the caller's memory.
         self.scratch = Scratch(self)
         self._launches: MemoryCache[tuple[Gpu, WebGpuCode, Launch, PreparedLaunch]] = MemoryCache(_MOST_PREPARED)
-
-    @classmethod
-    def availability(cls) -> Availability:
-        return adapters.availability()
 
     @property
     def gpu(self) -> Gpu:

@@ -76,25 +76,12 @@ class PreparedLaunch:
     (``launch.grid`` is then empty), a kernel of the backend copies that into the block and into ``_arguments``.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_block",
-        "_gpu",
-        "_kernel",
-        "_launch",
-        "_pipeline",
-        "_program",
-        "_sizes",
-        "captures",
-        "groups",
-    )
-
     def __init__(self, gpu: Gpu, code: WebGpuCode, launch: Launch) -> None:
         self._gpu = gpu
         self._program = program = code.program
         self._launch = launch
-        self.groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
-        folded = code.is_indirect or self.groups != launch.grid
+        self._groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
+        folded = code.is_indirect or self._groups != launch.grid
         self._kernel = kernel = code.kernel(gpu, folded=folded)
         self._pipeline = code.pipeline(gpu, folded=folded)
         decls = host_buffers(program)
@@ -121,7 +108,7 @@ class PreparedLaunch:
         work = Work(
             self._pipeline,
             gpu.bind_group(self._pipeline, self._block, regions),
-            self.groups,
+            self._groups,
             has_faults=kernel.has_faults,
             arguments=None if self._arguments is None else (self._arguments, 0),
             cost=(launch.invocations or 1) * (1 + kernel.max_passes),
