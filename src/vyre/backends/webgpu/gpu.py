@@ -294,6 +294,15 @@ class Gpu:
             region = buffer, bound, whole_words(stop)
             yield self.tool_work(FILL, [first, count, pattern, head, tail], [region], count)
 
+    def encode_fill(self, encoder: Any, buffer: Any, offset: int, length: int, pattern: int) -> None:
+        """Encode a fill; a kernel, which takes longer, writes only what is not whole words of zeros."""
+        cleared = length // 4 * 4 if pattern == 0 and offset % 4 == 0 else 0
+        if cleared:
+            encoder.clear_buffer(buffer, offset, cleared)
+        if cleared != length:
+            rest = self.fill_works(buffer, offset + cleared, length - cleared, pattern)
+            encode(encoder.begin_compute_pass(), rest)
+
     def fill(self, fills: Sequence[WordFill]) -> None:
         """Have memory filled before the next submission."""
         self._fills += [fill for fill in fills if fill[2]]
@@ -307,11 +316,8 @@ class Gpu:
     def _filling(self) -> Any:
         """Return the commands of the fills that wait."""
         encoder = self.device.create_command_encoder()
-        for buffer, offset, length, pattern in self._fills:
-            if pattern == 0 and offset % 4 == 0 and length % 4 == 0:
-                encoder.clear_buffer(buffer, offset, length)
-                continue
-            encode(encoder.begin_compute_pass(), self.fill_works(buffer, offset, length, pattern))
+        for fill in self._fills:
+            self.encode_fill(encoder, *fill)
         return encoder.finish()
 
     def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> None:

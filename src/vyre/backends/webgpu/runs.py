@@ -102,7 +102,7 @@ class Run(ABC):
             encoder = self.gpu.device.create_command_encoder()
             clock.clear(encoder)
             for buffer, size in clears:
-                encoder.clear_buffer(buffer, 0, whole_words(size))
+                self.gpu.encode_fill(encoder, buffer, 0, size, 0)
             self.begin(encoder, clock)
             read, state, batches = self._batches(encoder, clock, reads, use)
         wall = perf_counter_ns() - start

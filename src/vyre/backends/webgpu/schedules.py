@@ -53,6 +53,10 @@ class GpuSchedule(PreparedSchedule):
     def __init__(self, device: WebGpuDevice, schedule: LaunchSchedule) -> None:
         self._device = device
         self._schedule = schedule
+        # The launch that runs once before all others: clears before it need no kernel, which would take much longer.
+        self._first = schedule.first[0].launches[0] if schedule.first else None
+        edits = self._first.edits if self._first is not None else ()
+        self._clears = [*schedule.clears, *(edit for edit in edits if isinstance(edit, Clear))]
         self._prepare()
 
     def _prepare(self) -> None:
@@ -83,7 +87,7 @@ class GpuSchedule(PreparedSchedule):
         schedule = self._schedule
         name = "launch" if is_straight(schedule) else "segments"
         with trace.span(name, "webgpu", **_described(schedule)), self._on(memory) as (buffers, run):
-            clears = [(buffers[one.memory], one.byte_len) for one in schedule.clears]
+            clears = [(buffers[one.memory], one.byte_len) for one in self._clears]
             regions = [(buffers[number], offset, length) for number, offset, length in reads]
             answer = run.go(regions, use, options, clears=clears)
         if isinstance(run, DrivenRun):
@@ -139,7 +143,8 @@ class GpuSchedule(PreparedSchedule):
         works: list[Work] = []
         for edit in one.edits:
             if isinstance(edit, Clear):
-                works += gpu.fill_works(memory[edit.memory], 0, edit.byte_len, 0)
+                if one is not self._first:
+                    works += gpu.fill_works(memory[edit.memory], 0, edit.byte_len, 0)
             else:
                 words = edit.byte_len // 4
                 regions = [(memory[number], 0, max(4, edit.byte_len)) for number in (edit.written, edit.reads)]
