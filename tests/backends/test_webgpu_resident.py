@@ -211,6 +211,26 @@ def test_outputs_start_at_zero_each_time_a_step_runs() -> None:
         assert content(out) == [0, 9, 0, 0, 0, 6, 7]
 
 
+@pytest.mark.parametrize(
+    "body", ["out[1] = u8(1)", "for k in 0 .. len(a) { if gid.x == k { out[k] = u8(1) }\n grid_sync }"]
+)
+def test_bytes_behind_an_output_stay_as_they_are(body: str) -> None:
+    text = f"program some(workgroup 1) {{ buffer 0 a: u32[] read\n buffer 1 out: u8[5] output\n {body} }}"
+    program, found = parse(text), []
+    for on in (backend(), ReferenceBackend()):
+        with on.allocate(8) as a, on.allocate(12) as out:
+            for run in (
+                lambda on=on, a=a, out=out: on.dispatch_resident(program, [a, out]),
+                lambda on=on, a=a, out=out: on.run_sequence([Step(program, [a, out])]),
+                lambda on=on, a=a, out=out: on.run_sequence([Step(program, [a, out])] * 2),
+            ):
+                on.fill(out, 9)
+                run()
+                found.append(bytes(on.download(out)))
+    assert found[:3] == found[3:]
+    assert found[0][5:] == b"\t" * 7
+
+
 def test_transfers_keep_what_they_captured_in_sequences() -> None:
     text = """
     program move(workgroup 2) {

@@ -11,6 +11,7 @@ import pytest
 
 from backends_for_tests import double, increment
 from vyre.backends.webgpu import WebGpuBackend, runs
+from vyre.backends.webgpu.launches import PreparedLaunch
 from vyre.driver import Step, Unchanged, Zero, scratch
 from vyre.driver.config import DispatchConfig
 from vyre.ir import parse
@@ -100,7 +101,7 @@ def created(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> Counter[
     with monkeypatch.context() as patched:
         for name in CREATORS:
             patched.setattr(device, name, counting(name, getattr(device, name)))
-        patched.setattr(runs, "_pieces", counting("pieces", runs._pieces))
+        patched.setattr(PreparedLaunch, "works", counting("works", PreparedLaunch.works))
         patched.setattr(runs, "_watching", counting("watching", runs._watching))
         run()
     return made

@@ -35,13 +35,13 @@ fn f16_of_bits(bits: u32) -> f32 {
   return bitcast<f32>(((bits & 0x8000u) << 16u) | select((magnitude << 13u) + exponent, small, magnitude < 0x400u));
 }
 
-var<private> somebody_turn: u32;
+var<private> any_active_turn: u32;
 
-fn somebody(flag: bool, lane: u32) -> bool {
-  let cell = somebody_turn;
-  somebody_turn = (cell + 1u) % 3u;
+fn any_active(flag: bool, lane: u32) -> bool {
+  let cell = any_active_turn;
+  any_active_turn = (cell + 1u) % 3u;
   if (lane == 0u) {
-    atomicStore(&votes_1[somebody_turn], 0u);
+    atomicStore(&votes_1[any_active_turn], 0u);
   }
   if (flag) {
     atomicStore(&votes_1[cell], 1u);
@@ -91,8 +91,8 @@ fn store_votes(i: u32, value: u32) {
 fn store_bytes(i: u32, value: u32) {
   if (i < launch.len_bytes) {
     let shift = (8u * (i % 4u));
-    atomicAnd(&bytes[i / 4u], ~(0xffu << shift));
-    atomicOr(&bytes[i / 4u], (value) << shift);
+    atomicAnd(&bytes[i / 4u], u32(~(0xffu << shift)));
+    atomicOr(&bytes[i / 4u], u32((value) << shift));
   }
 }
 
@@ -125,7 +125,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) wg: v
   live = on;
   loop {
     live = live && pass_1 < 3u;
-    if (!somebody(live, lane)) {
+    if (!any_active(live, lane)) {
       break;
     }
     on_1 = live;
@@ -134,7 +134,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) wg: v
       chosen = t > apart(kept(0.5f));
     }
     on_2 = on_1 && chosen;
-    if (somebody(on_2, lane)) {
+    if (any_active(on_2, lane)) {
       if (on_2) {
         before = gid.x;
         before_1 = load_votes(gid.x);

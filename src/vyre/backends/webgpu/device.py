@@ -20,11 +20,11 @@ from vyre.backends.webgpu import adapters
 from vyre.backends.webgpu.gpu import Gpu
 from vyre.backends.webgpu.launches import PreparedLaunch, WebGpuCode
 from vyre.backends.webgpu.probe import ends_loops, is_float_exact, is_subgroup_right
-from vyre.backends.webgpu.runs import Run, works_of
-from vyre.backends.webgpu.schedules import DrivenSchedule, StraightSchedule, is_driven, is_straight
+from vyre.backends.webgpu.runs import StraightRun
+from vyre.backends.webgpu.schedules import GpuSchedule, is_driven, is_straight
 from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.config import DispatchConfig
-from vyre.driver.device import Availability, Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
+from vyre.driver.device import Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
 from vyre.driver.profile import BASIC_TYPES, EVERY_TYPE, DeviceProfile
 from vyre.driver.scratch import Scratch
 from vyre.driver.timing import Timing
@@ -64,10 +64,6 @@ class WebGpuDevice(Device):
         # What schedules and transfers need beside the caller's memory.
         self.scratch = Scratch(self)
         self._launches: MemoryCache[tuple[Gpu, WebGpuCode, Launch, PreparedLaunch]] = MemoryCache(_MOST_PREPARED)
-
-    @classmethod
-    def availability(cls) -> Availability:
-        return adapters.availability()
 
     @property
     def gpu(self) -> Gpu:
@@ -120,7 +116,7 @@ class WebGpuDevice(Device):
         with gpu.watched():
             gpu.fill(filling)
             for one in ready:
-                gpu.fill(list(gpu.upload(*one)))
+                gpu.upload(*one)
 
     def read(self, ranges: Sequence[Range]) -> list[bytearray]:
         read: list[bytearray] = self.read_with(ranges, lambda views: [bytearray(view) for view in views])
@@ -141,8 +137,8 @@ class WebGpuDevice(Device):
         gpu = self.gpu
         prepared = self._prepared(gpu, code, launch)
         with gpu.watched(), self.scratch.borrowed(prepared.captures) as captured:
-            run = Run(gpu, works_of(gpu, prepared, [self.buffer_of(handle) for handle in (*memory, *captured)]))
-            return run.go([], len, options).timing
+            works = prepared.works([self.buffer_of(handle) for handle in (*memory, *captured)])
+            return StraightRun(gpu, works).go([], len, options).timing
 
     def _prepared(self, gpu: Gpu, code: WebGpuCode, launch: Launch) -> PreparedLaunch:
         """Return what calls of one launch share, made once."""
@@ -155,9 +151,7 @@ class WebGpuDevice(Device):
         return found[3]
 
     def prepare_schedule(self, schedule: LaunchSchedule) -> PreparedSchedule | None:
-        if is_straight(schedule):
-            return StraightSchedule(self, schedule)
-        return DrivenSchedule(self, schedule) if is_driven(schedule) else None
+        return GpuSchedule(self, schedule) if is_straight(schedule) or is_driven(schedule) else None
 
     def reads_grid(self, program: Program, config: DispatchConfig) -> bool:
         # The host must know the grid to size the memory of transfers and to count passes.

@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from vyre.backends.webgpu.adapters import AdapterFacts, facts_of, fixed_lanes
-from vyre.backends.webgpu.tools import FILL, READ_ONLY, STATE_WORDS, tool_groups
+from vyre.backends.webgpu.tools import FILL, STATE_WORDS, tool_groups
+from vyre.backends.webgpu.work import Pipeline, Region, Work, encode, storage_access, whole_words
 from vyre.driver import telemetry, trace
 from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.device import UNLIMITED, RunOptions
@@ -45,25 +46,8 @@ FAULT_BYTES: Final = 16
 _BINDING_STEP: Final = 256
 _WANTED_FEATURES: Final = ("timestamp-query", "subgroup")
 
-# Bytes of a buffer: where they begin, and how many.
-Region = tuple[Any, int, int]
 # A fill: buffer, offset, length, and the word whose bytes it repeats.
 WordFill = tuple[Any, int, int, int]
-
-
-def whole_words(byte_count: int) -> int:
-    """The bytes of the words that hold ``byte_count`` bytes, at least one word."""
-    return max(4, -(-byte_count // 4) * 4)
-
-
-class Pipeline:
-    """A compiled kernel and the layout of its bindings."""
-
-    __slots__ = ("layout", "pipeline")
-
-    def __init__(self, pipeline: Any, layout: Any) -> None:
-        self.pipeline = pipeline
-        self.layout = layout
 
 
 class Readback:
@@ -77,9 +61,9 @@ class Readback:
 
 
 class Timer:
-    """Reads the device's clock at the ends of up to ``passes`` passes."""
+    """Reads the device's clock at the ends of up to ``passes`` passes, the most that one submission has."""
 
-    passes: Final = 8
+    passes: Final = 2
 
     def __init__(self, device: Any, usage: Any, period: float) -> None:
         self._queries = device.create_query_set(type="timestamp", count=2 * self.passes)
@@ -138,7 +122,7 @@ class Gpu:
         self._bind_groups: MemoryCache[tuple[Any, Sequence[Any]]] = MemoryCache(_MOST_BIND_GROUPS)
         self._blocks: MemoryCache[Any] = MemoryCache(_MOST_BLOCKS)
         self._tools: dict[str, Pipeline] = {}
-        self._layouts: dict[tuple[bool, ...], tuple[Any, Any]] = {}
+        self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._staging: list[Any] = []
         self._waiter: ThreadPoolExecutor | None = None
         # Fills that are to run before the next submission.
@@ -227,22 +211,22 @@ class Gpu:
             if whole != len(data):
                 self.queue.write_buffer(buffer, offset + whole, bytes(data[whole:]).ljust(4, b"\0"))
 
-    def pipeline(self, text: str, read_only: tuple[bool, ...], name: str) -> Pipeline:
-        """Return the compiled kernel of a text, compiled once; ``read_only`` says which storage buffers are."""
+    def pipeline(self, text: str, name: str) -> Pipeline:
+        """Return the compiled kernel of a text, compiled once."""
         found = self._pipelines.get(text)
         if found is not None:
             telemetry.count(compile_hits=1)
             return found
         telemetry.count(compile_misses=1)
         with trace.span("compile", "webgpu", program=name):
-            found = self.compiled(text, read_only, name)
+            found = self.compiled(text, name)
         self._pipelines.put(text, found)
         return found
 
-    def compiled(self, text: str, read_only: tuple[bool, ...], name: str) -> Pipeline:
+    def compiled(self, text: str, name: str) -> Pipeline:
         """Compile a kernel, without the cache."""
         with self.watched():
-            layout, pipeline_layout = self._layout(read_only)
+            layout, pipeline_layout = self._layout(storage_access(text))
             try:
                 module = self.device.create_shader_module(code=text, label=name)
                 compute = {"module": module, "entry_point": ENTRY}
@@ -253,18 +237,18 @@ class Gpu:
                 raise KernelCompileFailed("webgpu", _compiler_message(str(error)), text) from error
         return Pipeline(made, layout)
 
-    def _layout(self, read_only: tuple[bool, ...]) -> tuple[Any, Any]:
+    def _layout(self, access: tuple[str, ...]) -> tuple[Any, Any]:
         """Return the binding layout of all kernels: the parameter block, then the storage buffers."""
-        found = self._layouts.get(read_only)
+        found = self._layouts.get(access)
         if found is None:
-            kinds = ["uniform", *("read-only-storage" if only else "storage" for only in read_only)]
+            kinds = ["uniform", *("read-only-storage" if one == "read" else "storage" for one in access)]
             entries = [
                 {"binding": number, "visibility": self._wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
                 for number, kind in enumerate(kinds)
             ]
             layout = self.device.create_bind_group_layout(entries=entries)
             made = self.device.create_pipeline_layout(bind_group_layouts=[layout])
-            found = self._layouts[read_only] = layout, made
+            found = self._layouts[access] = layout, made
         return found
 
     def bind_group(self, pipeline: Pipeline, block: Any, regions: Sequence[Region]) -> Any:
@@ -292,23 +276,32 @@ class Gpu:
             yield first, start - first, end - first
             start = end
 
-    def tool(self, text: str) -> Pipeline:
-        """Return one of the backend's own kernels."""
-        found = self._tools.get(text)
-        if found is None:
-            found = self._tools[text] = self.compiled(text, READ_ONLY[text], "tool")
-        return found
+    def tool_work(self, text: str, words: Sequence[int], regions: Sequence[Region], count: int = 1) -> Work:
+        """Return the dispatch of one of the backend's own kernels, with parameters ``words``, over ``count`` words."""
+        pipeline = self._tools.get(text)
+        if pipeline is None:
+            pipeline = self._tools[text] = self.compiled(text, "tool")
+        group = self.bind_group(pipeline, self.block(words), regions)
+        return Work(pipeline, group, (tool_groups(count), 1, 1))
 
-    def fill_launches(self, buffer: Any, offset: int, length: int, pattern: int) -> Iterator[tuple[Any, Any, int]]:
-        """Yield the launches of a fill: pipeline, bindings and workgroups."""
-        pipeline = self.tool(FILL)
+    def fill_works(self, buffer: Any, offset: int, length: int, pattern: int) -> Iterator[Work]:
+        """Yield the dispatches of a fill."""
         for bound, start, stop in self.windows(offset, offset + length):
             first, last = start // 4, (stop - 1) // 4
             head = 0xFFFFFFFF << 8 * (start % 4) & 0xFFFFFFFF
             tail = 0xFFFFFFFF >> 8 * (3 - (stop - 1) % 4)
-            block = self.block([first, last - first + 1, pattern, head, tail])
-            group = self.bind_group(pipeline, block, [(buffer, bound, whole_words(stop))])
-            yield pipeline.pipeline, group, tool_groups(last - first + 1)
+            count = last - first + 1
+            region = buffer, bound, whole_words(stop)
+            yield self.tool_work(FILL, [first, count, pattern, head, tail], [region], count)
+
+    def encode_fill(self, encoder: Any, buffer: Any, offset: int, length: int, pattern: int) -> None:
+        """Encode a fill; a kernel, which takes longer, writes only what is not whole words of zeros."""
+        cleared = length // 4 * 4 if pattern == 0 and offset % 4 == 0 else 0
+        if cleared:
+            encoder.clear_buffer(buffer, offset, cleared)
+        if cleared != length:
+            rest = self.fill_works(buffer, offset + cleared, length - cleared, pattern)
+            encode(encoder.begin_compute_pass(), rest)
 
     def fill(self, fills: Sequence[WordFill]) -> None:
         """Have memory filled before the next submission."""
@@ -323,20 +316,12 @@ class Gpu:
     def _filling(self) -> Any:
         """Return the commands of the fills that wait."""
         encoder = self.device.create_command_encoder()
-        for buffer, offset, length, pattern in self._fills:
-            if pattern == 0 and offset % 4 == 0 and length % 4 == 0:
-                encoder.clear_buffer(buffer, offset, length)
-                continue
-            for pipeline, group, groups in self.fill_launches(buffer, offset, length, pattern):
-                compute = encoder.begin_compute_pass()
-                compute.set_pipeline(pipeline)
-                compute.set_bind_group(0, group)
-                compute.dispatch_workgroups(groups)
-                compute.end()
+        for fill in self._fills:
+            self.encode_fill(encoder, *fill)
         return encoder.finish()
 
-    def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> Iterator[WordFill]:
-        """Write the whole words of data at any offset, and yield the bytes before and after them as fills.
+    def upload(self, buffer: Any, offset: int, data: memoryview, end: int) -> None:
+        """Write the whole words of data at any offset, and have the bytes before and after them filled.
 
         Bytes of the buffer behind ``end`` have no meaning, so a word that reaches over it is written whole.
         """
@@ -350,7 +335,7 @@ class Gpu:
             if start < stop:
                 at = (offset + start) % 4
                 word = int.from_bytes(bytes(data[start:stop]), "little") << 8 * at
-                yield buffer, offset + start, stop - start, word
+                self.fill([(buffer, offset + start, stop - start, word)])
 
     def submit(self, encoder: Any, options: RunOptions = UNLIMITED) -> None:
         """Submit the fills that wait, then the encoder's commands."""

@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Pipeline, whole_words
+from msgspec.structs import replace
+
+from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu
 from vyre.backends.webgpu.tools import FOLD
+from vyre.backends.webgpu.work import Pipeline, Region, Work, storage_access, whole, whole_words
 from vyre.emit.wgsl import WgslKernel, emit_wgsl
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.binding import indirect_dispatch
-from vyre.ir.buffers import Role
 from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.schedule import host_buffers
@@ -23,7 +25,7 @@ _MOST_GROUPS: Final = (1 << 32) - 1
 _MOST_FOLDED: Final = (1 << 16) - 1
 INDIRECT_BYTES: Final = 12
 # The grid of a launch whose grid is in memory.
-EMPTY_GRID: Final = (0, 0, 0)
+_EMPTY_GRID: Final = (0, 0, 0)
 
 
 class WebGpuCode:
@@ -56,10 +58,8 @@ class WebGpuCode:
         self._require_device(gpu)
         found = self._pipelines.get(folded)
         if found is None:
-            kernel = self.kernel(gpu, folded=folded)
-            read_only = [decl.role is Role.INPUT for decl in host_buffers(self.program)]
-            read_only += [False] * (len({capture.buffer for capture in kernel.captures}) + kernel.has_faults)
-            found = self._pipelines[folded] = gpu.pipeline(kernel.text, tuple(read_only), self.program.name)
+            text = self.kernel(gpu, folded=folded).text
+            found = self._pipelines[folded] = gpu.pipeline(text, self.program.name)
         return found
 
     def _require_device(self, gpu: Gpu) -> None:
@@ -72,64 +72,59 @@ class WebGpuCode:
 class PreparedLaunch:
     """A kernel over a grid: its parameter block, its workgroups on the device, and the sizes of its bindings.
 
-    A launch whose grid is in memory (``launch.grid`` is then empty) has ``arguments``, memory for the device's own
-    copy of it, and ``grid_at``: the place of the buffer that holds it, and its first word there.
+    ``captures`` are the sizes of the memory for what its transfers capture. For a launch whose grid is in memory
+    (``launch.grid`` is then empty), a kernel of the backend copies that into the block and into ``_arguments``.
     """
 
-    __slots__ = (
-        "arguments",
-        "block",
-        "captures",
-        "grid_at",
-        "groups",
-        "has_faults",
-        "invocations",
-        "pipeline",
-        "sizes",
-        "workgroup_size",
-    )
-
     def __init__(self, gpu: Gpu, code: WebGpuCode, launch: Launch) -> None:
-        program = code.program
+        self._gpu = gpu
+        self._program = program = code.program
+        self._launch = launch
+        self._groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
+        folded = code.is_indirect or self._groups != launch.grid
+        self._kernel = kernel = code.kernel(gpu, folded=folded)
+        self._pipeline = code.pipeline(gpu, folded=folded)
         decls = host_buffers(program)
-        grid = indirect_dispatch(program) if launch.grid == EMPTY_GRID else None
-        self.invocations = launch.invocations
-        self.workgroup_size = launch.workgroup_size
-        self.groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
-        folded = code.is_indirect or self.groups != launch.grid
-        kernel = code.kernel(gpu, folded=folded)
-        self.has_faults = kernel.has_faults
         words = {capture.buffer: capture.words(launch) for capture in kernel.captures}
         self.captures = [4 * count for count in words.values()]
-        self.sizes = [whole_words(launch.counts[decl.name] * decl.dtype.bytes) for decl in decls] + [
-            whole_words(size) for size in self.captures
-        ]
-        if self.has_faults:
-            self.sizes.append(FAULT_BYTES)
-        _require_fitting(gpu, [*(decl.name for decl in decls), *words], self.sizes)
+        own = [launch.counts[decl.name] * decl.dtype.bytes for decl in decls]
+        self._sizes = [whole_words(size) for size in (*own, *self.captures)]
+        _require_fitting(gpu, [*(decl.name for decl in decls), *words], self._sizes)
+        if kernel.has_faults:
+            self._sizes.append(FAULT_BYTES)
         counts = {**launch.counts, **words}
-        lengths = [counts[name] for name in kernel.sized]
-        block = [*launch.grid, math.prod(launch.grid), 0, *lengths]
-        self.block = gpu.block(block) if grid is None else gpu.new_block(block)
-        self.pipeline: Pipeline = code.pipeline(gpu, folded=folded)
-        places = {decl.name: place for place, decl in enumerate(decls)}
-        self.grid_at = (0, 0) if grid is None else (places[grid.count_buffer], grid.count_offset // 4)
-        self.arguments = None if grid is None else gpu.new_memory(INDIRECT_BYTES)
+        block = [*launch.grid, math.prod(launch.grid), 0, *(counts[name] for name in kernel.sized)]
+        is_empty = launch.grid == _EMPTY_GRID
+        self._arguments = gpu.new_memory(INDIRECT_BYTES) if code.is_indirect and is_empty else None
+        self._block = gpu.block(block) if self._arguments is None else gpu.new_block(block)
 
-    def bind_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
-        """Return the bindings of the program's buffers, in binding order, and of the captures of transfers."""
-        bound = [*buffers, gpu.faults] if self.has_faults else buffers
-        regions = [(buffer, 0, size) for buffer, size in zip(bound, self.sizes, strict=True)]
-        return gpu.bind_group(self.pipeline, self.block, regions)
+    def works(self, buffers: Sequence[Any]) -> list[Work]:
+        """Return the dispatches on the program's buffers, in binding order, and the memory of its captures."""
+        gpu, kernel, launch = self._gpu, self._kernel, self._launch
+        if self._arguments is None and not launch.invocations:
+            return []
+        bound = [*buffers, gpu.faults] if kernel.has_faults else buffers
+        regions = [(buffer, 0, size) for buffer, size in zip(bound, self._sizes, strict=True)]
+        work = Work(
+            self._pipeline,
+            gpu.bind_group(self._pipeline, self._block, regions),
+            self._groups,
+            has_faults=kernel.has_faults,
+            arguments=None if self._arguments is None else (self._arguments, 0),
+            cost=(launch.invocations or 1) * (1 + kernel.max_passes),
+        )
+        return [work] if self._arguments is None else [self._fold(regions), work]
 
-    def fold_group(self, gpu: Gpu, buffers: Sequence[Any]) -> Any:
-        """Return the bindings of the tool that reads the grid."""
-        place, first = self.grid_at
-        along = [min((1 << 32) // size, _MOST_GROUPS) for size in self.workgroup_size]
-        block = gpu.block([first, min(_most_groups(gpu), _MOST_FOLDED), *along])
-        own = [gpu.state, self.block, self.arguments, gpu.faults]
-        regions = [(buffers[place], 0, self.sizes[place]), *((buffer, 0, buffer.size) for buffer in own)]
-        return gpu.bind_group(gpu.tool(FOLD), block, regions)
+    def _fold(self, regions: Sequence[Region]) -> Work:
+        """Return the dispatch that reads the grid and decides the workgroups."""
+        gpu, grid = self._gpu, indirect_dispatch(self._program)
+        assert grid is not None  # the grid of no other program is in memory
+        names = [decl.name for decl in host_buffers(self._program)]
+        along = [min((1 << 32) // size, _MOST_GROUPS) for size in self._launch.workgroup_size]
+        words = [grid.count_offset // 4, min(_most_groups(gpu), _MOST_FOLDED), *along]
+        own = [whole(one) for one in (gpu.state, self._block, self._arguments, gpu.faults)]
+        read = regions[names.index(grid.count_buffer)]
+        return replace(gpu.tool_work(FOLD, words, [read, *own]), has_faults=True, always=True)
 
 
 def _most_groups(gpu: Gpu) -> int:
@@ -173,7 +168,7 @@ def _require_small(gpu: Gpu, program: Program, kernel: WgslKernel) -> None:
             "webgpu",
             "split it into several programs, or put repeated code into loops.",
         )
-    count = len(host_buffers(program)) + len({capture.buffer for capture in kernel.captures}) + kernel.has_faults
+    count = len(storage_access(kernel.text))
     if count > gpu.most_buffers:
         raise UnsupportedFeature(
             f"{count} buffers in one kernel (the limit of this adapter is {gpu.most_buffers})",
@@ -184,7 +179,7 @@ def _require_small(gpu: Gpu, program: Program, kernel: WgslKernel) -> None:
 
 def _require_fitting(gpu: Gpu, names: Sequence[str], sizes: Sequence[int]) -> None:
     """Raise UnsupportedFeature for a launch on a buffer that is too large to be bound."""
-    for name, size in zip(names, sizes, strict=False):
+    for name, size in zip(names, sizes, strict=True):
         if size > gpu.binding_bytes:
             raise UnsupportedFeature(
                 f"the {size:,} bytes of buffer '{name}' (this adapter binds {gpu.binding_bytes:,} at most)",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from vyre.backends.webgpu.gpu import Gpu
+from vyre.backends.webgpu.work import Work, encode
 from vyre.emit.wgsl import emit_wgsl
 from vyre.errors import KernelCompileFailed
 from vyre.ir import build as b
@@ -162,18 +163,14 @@ def _run(gpu: Gpu, program: Program, inputs: list[Array], counts: list[int], gro
     kernel = emit_wgsl(program, **options)
     sizes = [4 * count for count in counts]
     with gpu.watched():
-        pipeline = gpu.compiled(kernel.text, (*[True] * len(inputs), False), program.name)
+        pipeline = gpu.compiled(kernel.text, program.name)
         buffers = list(map(gpu.new_memory, sizes))
         for buffer, data in zip(buffers, inputs, strict=False):
             gpu.write(buffer, 0, data.data.cast("B"))
-        encoder = gpu.device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline.pipeline)
         block = gpu.block([groups, 1, 1, groups, 0, *counts])
         bound = [(buffer, 0, size) for buffer, size in zip(buffers, sizes, strict=True)]
-        compute.set_bind_group(0, gpu.bind_group(pipeline, block, bound))
-        compute.dispatch_workgroups(groups)
-        compute.end()
+        encoder = gpu.device.create_command_encoder()
+        encode(encoder.begin_compute_pass(), [Work(pipeline, gpu.bind_group(pipeline, block, bound), (groups, 1, 1))])
 
         def copied(views: list[memoryview]) -> Any:
             return np.frombuffer(views[0], "<u4").copy()

@@ -1,13 +1,15 @@
 """Runs: dispatches in order, in as few submissions as possible, without the host in between.
 
-A repeated run with a convergence test is encoded in batches of passes. After each pass a kernel on the device compares,
-and when the test passes it makes the remaining launches empty, so the host reads once for each batch. One submission
-is under way at a time, so a caller who stops waiting leaves little work behind.
+A run is encoded in batches, each one submission. One is under way at a time, and a batch is as large as takes about a
+fifth of a second, so a caller who stops waiting leaves little work behind. After each pass of a repetition with a
+convergence test a kernel on the device compares, and when the test passes it makes the remaining launches empty; a
+program that branches by its control word chooses its next segment in the same way. The host reads once for each batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final
@@ -16,94 +18,74 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu, Region, whole_words
-from vyre.backends.webgpu.launches import INDIRECT_BYTES, PreparedLaunch
-from vyre.backends.webgpu.tools import COMPARE, CONTROL, FOLD, NONZERO, STATE_WORDS, tail_mask, tool_groups
+from vyre.backends.webgpu.gpu import FAULT_BYTES, Gpu
+from vyre.backends.webgpu.launches import INDIRECT_BYTES
+from vyre.backends.webgpu.tools import COMPARE, CONTROL, NONZERO, SELECT, STATE_WORDS, tail_mask
+from vyre.backends.webgpu.work import Region, Work, encode, whole, whole_words
 from vyre.driver.device import RunOptions, Use
 from vyre.driver.timing import Timing
 from vyre.errors import BadInputs, DispatchFailed
 
 # Launches in one submission: with more the device starts late, with fewer submissions cost more.
-MOST_LAUNCHES: Final = 4096
-FIRST_BATCH: Final = 4
-LARGEST_BATCH: Final = 128
+_MOST_LAUNCHES: Final = 4096
+_FIRST_BATCH: Final = 4
+_LARGEST_BATCH: Final = 128
+# What a batch of launches that were never measured may cost, in loop iterations of all invocations.
+_FIRST_COST: Final = 1 << 24
+_CONTROL_BYTES: Final = 8
+_BATCH_NS: Final = 200_000_000
 # Reads up to this length are made with every batch of passes, so that the last one needs no second readback.
 _SHORT_READ: Final = 1 << 20
 
 
-class Work(msgspec.Struct, frozen=True, eq=False):
-    """One dispatch on the device: a pipeline, its bindings and its workgroups.
-
-    With ``arguments``, a buffer and an offset, the workgroups are read from there when it runs. A dispatch that runs
-    ``always`` also does after the last pass.
-    """
-
-    pipeline: Any
-    group: Any
-    groups: tuple[int, int, int] = (1, 1, 1)
-    has_faults: bool = False
-    arguments: tuple[Any, int] | None = None
-    always: bool = False
-
-
-class Watch(msgspec.Struct, frozen=True, eq=False):
-    """A convergence test: the bytes of buffers are unchanged by a pass or, ``for_zero``, all zero after it.
-
-    ``buffers`` are buffers, their bytes and, for the first kind, memory for a copy of them.
-    """
-
-    buffers: tuple[tuple[Any, int, Any], ...]
-    for_zero: bool = False
-
-
 class Answer(msgspec.Struct, frozen=True, eq=False):
-    """The result of a run: what ``use`` made of the bytes read, the passes and the times."""
+    """The result of a run: what ``use`` made of the bytes read, the device's state words, the batches and the times."""
 
     read: Any
-    passes: Passes
+    state: Sequence[int]
+    batches: int
     timing: Timing
 
 
-class Passes(msgspec.Struct, frozen=True):
-    """The number of passes that ran; ``converged`` is None without a convergence test."""
+class BatchSize:
+    """The size of the next batch, by the time that batches take; ``most`` at most."""
 
-    passes: int
-    converged: bool | None
+    def __init__(self, count: int, most: int) -> None:
+        self.count = min(count, most)
+        self._most = most
 
-
-def works_of(gpu: Gpu, launch: PreparedLaunch, buffers: Sequence[Any]) -> list[Work]:
-    """Return the dispatches of a launch."""
-    works: list[Work] = []
-    arguments = None
-    if launch.arguments is not None:
-        arguments = launch.arguments, 0
-        tool = gpu.tool(FOLD).pipeline
-        works.append(Work(tool, launch.fold_group(gpu, buffers), has_faults=True, always=True))
-    if launch.invocations or arguments:
-        group = launch.bind_group(gpu, buffers)
-        works.append(Work(launch.pipeline.pipeline, group, launch.groups, launch.has_faults, arguments))
-    return works
+    def adapt(self, count: int, ns: int) -> None:
+        """Choose a size after a batch of ``count`` took so long."""
+        if ns > _BATCH_NS:
+            self.count = max(1, count * _BATCH_NS // ns)
+        elif 2 * ns < _BATCH_NS and count == self.count:
+            self.count = min(2 * self.count, self._most)
 
 
-def clear_works(gpu: Gpu, buffer: Any, byte_len: int) -> list[Work]:
-    """Return the dispatches that set the first bytes of a buffer to zero."""
-    return [
-        Work(pipeline, group, (groups, 1, 1)) for pipeline, group, groups in gpu.fill_launches(buffer, 0, byte_len, 0)
-    ]
+class Run(ABC):
+    """Dispatches that are bound to memory, in units: launches, passes of a repetition, or rounds over segments.
 
+    A run ends after ``total`` units. Where it ``has_state``, the device keeps the words of ``gpu.state``, and the run
+    ends when the third is set; without a total, only then.
+    """
 
-class Run:
-    """Dispatches that are ready: ``first`` once, then ``repeat`` up to ``times`` times, or until ``watch`` is met."""
+    has_state = True
 
-    def __init__(
-        self, gpu: Gpu, first: Sequence[Work], repeat: Sequence[Work] = (), times: int = 0, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, gpu: Gpu, works: Iterable[Work], total: int | None) -> None:
         self.gpu = gpu
-        self._first = first
-        self._times = times
-        self._has_faults = any(work.has_faults for work in (*first, *repeat))
-        self._batches = None if watch is None else Batches(gpu, repeat, times, watch)
-        self._pieces = _pieces(first, repeat, times) if watch is None else []
+        self.total = total
+        self.has_faults = any(work.has_faults for work in works)
+
+    @abstractmethod
+    def batch_size(self) -> BatchSize:
+        """Return the size of batches, in units."""
+
+    def begin(self, encoder: Any, clock: Clock) -> None:  # noqa: B027
+        """Encode what comes before the first batch; nothing, where it is not overridden."""
+
+    @abstractmethod
+    def works(self, start: int, count: int, state: Sequence[int]) -> Iterable[Work]:
+        """Return the dispatches of ``count`` units from unit ``start`` on, where the device left ``state``."""
 
     def go(
         self,
@@ -115,53 +97,89 @@ class Run:
     ) -> Answer:
         """Clear buffers, run everything, and read; hold the device's lock."""
         start = perf_counter_ns()
-        clock = Clock(self.gpu, has_faults=self._has_faults, drives=self._batches is not None, options=options)
+        clock = Clock(self.gpu, has_faults=self.has_faults, has_state=self.has_state, options=options)
         with self.gpu.watched():
             encoder = self.gpu.device.create_command_encoder()
             clock.clear(encoder)
             for buffer, size in clears:
-                encoder.clear_buffer(buffer, 0, whole_words(size))
-            if self._batches is None:
-                answer = self._straight(encoder, clock, reads, use)
-                passes = Passes(self._times, None)
-            else:
-                if self._first:
-                    encode(clock.begin(encoder), self._first)
-                answer, passes = self._batches.run(encoder, clock, reads, use)
+                self.gpu.encode_fill(encoder, buffer, 0, size, 0)
+            self.begin(encoder, clock)
+            read, state, batches = self._batches(encoder, clock, reads, use)
         wall = perf_counter_ns() - start
-        timing = Timing(wall, clock.device_ns, wall - clock.waited_ns, clock.waited_ns)
-        return Answer(answer, passes, timing)
+        return Answer(read, state, batches, Timing(wall, clock.device_ns, wall - clock.waited_ns, clock.waited_ns))
 
-    def _straight(self, encoder: Any, clock: Clock, reads: Sequence[Region], use: Use) -> Any:
-        for works in self._pieces[:-1]:
-            encode(clock.begin(encoder), works)
-            clock.read(encoder, [(self.gpu.state, 0, 4)], len)
-            encoder = self.gpu.device.create_command_encoder()
-        encode(clock.begin(encoder), self._pieces[-1])
-        return clock.read(encoder, reads, use)
+    def _batches(self, encoder: Any, clock: Clock, reads: Sequence[Region], use: Use) -> tuple[Any, Sequence[int], int]:
+        """Run batches until the run is over; return what was read, the state and the number of batches."""
+        gpu, size = self.gpu, self.batch_size()
+        is_short = sum(length for _, _, length in reads) <= _SHORT_READ
+        state: Sequence[int] = (0,) * STATE_WORDS
+        done = batches = 0
+        while True:
+            count = size.count if self.total is None else min(size.count, self.total - done)
+            encode(clock.begin(encoder), self.works(done, count, state))
+            done += count
+            batches += 1
+            is_last = done == self.total
+            if is_last and not self.has_state:
+                return clock.read(encoder, reads, use), state, batches
+            has_reads = self.has_state and (is_last or is_short)
+            asked = [(gpu.state, 0, 4 * STATE_WORDS), *(reads if has_reads else ())]
+            state, read = clock.read(encoder, asked, partial(_look, is_last, use if has_reads else None))
+            encoder = gpu.device.create_command_encoder()
+            if self.has_state and (is_last or state[2]):
+                return read if has_reads else clock.read(encoder, reads, use), state, batches
+            size.adapt(count, clock.last_ns)
 
 
-def _pieces(first: Sequence[Work], repeat: Sequence[Work], times: int) -> list[Sequence[Work]]:
-    """Return all dispatches in pieces that one submission takes; equal pieces are one object."""
-    whole = len(first) + times * len(repeat)
-    if whole <= MOST_LAUNCHES:
-        return [[*first, *list(repeat) * times]]
-    at_once = max(1, MOST_LAUNCHES // max(1, len(repeat)))
-    full, rest = divmod(times, at_once)
-    return [first, *[list(repeat) * at_once] * full, list(repeat) * rest]
+def _look(is_last: bool, use: Use | None, views: Sequence[Any]) -> tuple[Sequence[int], Any]:
+    """Return the state of the device and, if the run is over, what was read."""
+    state = np.frombuffer(views[0], "<u4").tolist()
+    return state, use(views[1:]) if use is not None and (is_last or state[2]) else None
 
 
-class Batches:
-    """Passes with a convergence test, run in batches; the launches of passes after the last are empty.
+class StraightRun(Run):
+    """Launches in a fixed order: ``first`` once, then ``repeat`` a number of times."""
 
-    A launch takes its workgroups from memory: one entry for each different grid.
+    has_state = False
+
+    def __init__(self, gpu: Gpu, first: Sequence[Work], repeat: Sequence[Work] = (), times: int = 0) -> None:
+        works = [*first, *repeat]
+        super().__init__(gpu, works, len(first) + times * len(repeat))
+        self._first = first
+        self._repeat = repeat
+        cost = max((work.cost for work in works), default=0)
+        # The size is kept from run to run, so later ones need no small batches.
+        self._size = BatchSize(max(_FIRST_BATCH, int(_FIRST_COST / max(1, cost))), _MOST_LAUNCHES)
+
+    def batch_size(self) -> BatchSize:
+        return self._size
+
+    def works(self, start: int, count: int, state: Sequence[int]) -> Iterator[Work]:
+        first, repeat = self._first, self._repeat
+        for number in range(start, start + count):
+            yield first[number] if number < len(first) else repeat[(number - len(first)) % len(repeat)]
+
+
+class RepeatedRun(Run):
+    """``first`` once, then passes of ``repeat`` until the convergence test is met; passes after the last are empty.
+
+    The test: the bytes of ``watched`` (buffers, their bytes and memory for a copy) are unchanged by a pass, or, where
+    there is no memory for a copy, all zero after it. A launch takes its workgroups from memory: one entry for each
+    different grid.
     """
 
-    def __init__(self, gpu: Gpu, repeat: Sequence[Work], times: int, watch: Watch) -> None:
-        self._gpu = gpu
-        self._times = times
-        self._copies = [(buffer, copy, whole_words(size)) for buffer, size, copy in watch.buffers if copy is not None]
-        works = [*repeat, *_watching(gpu, watch)]
+    def __init__(
+        self,
+        gpu: Gpu,
+        first: Sequence[Work],
+        repeat: Sequence[Work],
+        times: int,
+        watched: Sequence[tuple[Any, int, Any]],
+    ) -> None:
+        super().__init__(gpu, [*first, *repeat], times)
+        self._first = first
+        self._copies = [(buffer, copy, whole_words(size)) for buffer, size, copy in watched if copy is not None]
+        works = [*repeat, *_watching(gpu, watched)]
         grids = list(dict.fromkeys(work.groups for work in works if not work.always and work.arguments is None))
         self._grids = np.array(grids, "<u4")
         self._launches = gpu.new_memory(INDIRECT_BYTES * max(1, len(grids)))
@@ -169,92 +187,100 @@ class Batches:
         self._works = [
             work if work.always or work.arguments else replace(work, arguments=places[work.groups]) for work in works
         ]
-        self._works.append(_control(gpu, self._launches, len(grids)))
+        # Counts a pass and, after the last, empties the launches that follow.
+        regions = [whole(gpu.state), (self._launches, 0, INDIRECT_BYTES * max(1, len(grids)))]
+        self._works.append(gpu.tool_work(CONTROL, [3 * len(grids)], regions))
 
-    def run(self, encoder: Any, clock: Clock, reads: Sequence[Region], use: Use) -> tuple[Any, Passes]:
-        """Run batches until the test is met or all passes have run; read at the end."""
+    def batch_size(self) -> BatchSize:
+        return BatchSize(_FIRST_BATCH, max(1, min(_LARGEST_BATCH, _MOST_LAUNCHES // len(self._works))))
+
+    def begin(self, encoder: Any, clock: Clock) -> None:
+        if self._first:
+            encode(clock.begin(encoder), self._first)
         for buffer, copy, size in self._copies:
             encoder.copy_buffer_to_buffer(buffer, 0, copy, 0, size)
         if len(self._grids):
-            self._gpu.queue.write_buffer(self._launches, 0, self._grids)
-        is_short = sum(length for _, _, length in reads) <= _SHORT_READ
-        encoded, batch = 0, FIRST_BATCH
-        ran, converged = 0, False
-        while encoded < self._times and not converged:
-            count = min(batch, self._times - encoded)
-            encoded += count
-            batch = min(2 * batch, LARGEST_BATCH)
-            encode(clock.begin(encoder), self._works * count)
-            asked = [(self._gpu.state, 0, 4 * STATE_WORDS), *(reads if is_short else ())]
-            look = partial(_look, encoded >= self._times, use if is_short else None)
-            ran, converged, answer = clock.read(encoder, asked, look)
-            encoder = self._gpu.device.create_command_encoder()
-        if not is_short or not encoded:
-            answer = clock.read(encoder, reads, use)
-        return answer, Passes(ran, converged)
+            self.gpu.queue.write_buffer(self._launches, 0, self._grids)
+
+    def works(self, start: int, count: int, state: Sequence[int]) -> Sequence[Work]:
+        return self._works * count
 
 
-def _watching(gpu: Gpu, watch: Watch) -> Iterator[Work]:
+def _watching(gpu: Gpu, watched: Sequence[tuple[Any, int, Any]]) -> Iterator[Work]:
     """Yield the dispatches of a convergence test."""
-    tool = gpu.tool(NONZERO if watch.for_zero else COMPARE)
-    for buffer, size, copy in watch.buffers:
-        watched = [buffer] if copy is None else [buffer, copy]
+    for buffer, size, copy in watched:
+        tool, compared = (NONZERO, [buffer]) if copy is None else (COMPARE, [buffer, copy])
         for bound, _, stop in gpu.windows(0, size):
             words = whole_words(stop) // 4
-            block = gpu.block([words, tail_mask(stop)])
-            regions = [*((one, bound, 4 * words) for one in watched), (gpu.state, 0, gpu.state.size)]
-            yield Work(tool.pipeline, gpu.bind_group(tool, block, regions), (tool_groups(words), 1, 1))
+            regions = [*((one, bound, 4 * words) for one in compared), whole(gpu.state)]
+            yield gpu.tool_work(tool, [words, tail_mask(stop)], regions, words)
 
 
-def _control(gpu: Gpu, launches: Any, grids: int) -> Work:
-    """Return the dispatch that counts a pass and, after the last, empties the launches that follow."""
-    tool, block = gpu.tool(CONTROL), gpu.block([3 * grids])
-    regions = [(gpu.state, 0, gpu.state.size), (launches, 0, INDIRECT_BYTES * max(1, grids))]
-    return Work(tool.pipeline, gpu.bind_group(tool, block, regions))
+class DrivenRun(Run):
+    """Segments of a program that branches, given as their dispatches, of which the last launches the segment.
 
+    After each segment the device reads the word ``control`` and gives the next one, of its ``exits``, its workgroups.
+    """
 
-def _look(is_last_batch: bool, use: Use | None, views: Sequence[Any]) -> tuple[int, bool, Any]:
-    """Return the passes so far, whether the test was met and, if the run is over, what was read."""
-    _, passes, converged = np.frombuffer(views[0], "<u4").tolist()
-    is_over = bool(converged) or is_last_batch
-    return passes, bool(converged), use(views[1:]) if use is not None and is_over else None
+    def __init__(
+        self, gpu: Gpu, segments: Sequence[Sequence[Work]], exits: Sequence[Iterable[int]], control: Any
+    ) -> None:
+        super().__init__(gpu, (segment[-1] for segment in segments), None)
+        self._exits = exits
+        self._control = control
+        self._launches = gpu.new_memory(INDIRECT_BYTES * len(segments))
+        self._groups = np.zeros((len(segments), 3), "<u4")
+        self._groups[0] = segments[0][-1].groups
+        self._segments: list[list[Work]] = []
+        for order, (*edits, launch) in enumerate(segments):
+            own = replace(launch, arguments=(self._launches, INDIRECT_BYTES * order))
+            regions = [whole(one) for one in (gpu.state, control, self._launches)]
+            self._segments.append([*edits, own, gpu.tool_work(SELECT, [order, *launch.groups], regions)])
 
+    def batch_size(self) -> BatchSize:
+        return BatchSize(_FIRST_BATCH, _LARGEST_BATCH)
 
-def encode(compute: Any, works: Sequence[Work]) -> None:
-    """Encode dispatches into a compute pass, and end it."""
-    pipeline = group = None
-    for work in works:
-        if work.pipeline is not pipeline:
-            pipeline = work.pipeline
-            compute.set_pipeline(pipeline)
-        if work.group is not group:
-            group = work.group
-            compute.set_bind_group(0, group)
-        if work.arguments is None:
-            compute.dispatch_workgroups(*work.groups)
-        else:
-            compute.dispatch_workgroups_indirect(*work.arguments)
-    compute.end()
+    def begin(self, encoder: Any, clock: Clock) -> None:
+        encoder.clear_buffer(self._control, 0, _CONTROL_BYTES)
+        self.gpu.queue.write_buffer(self._launches, 0, self._groups)
+
+    def works(self, start: int, count: int, state: Sequence[int]) -> Sequence[Work]:
+        """Return the segment to run, then ``count`` rounds of all that may follow it, in the order of the program."""
+        at = state[0]
+        later = self._reachable(at)
+        order = [*(one for one in later if one > at), *(one for one in later if one <= at)]
+        round_works = [work for one in order for work in self._segments[one]]
+        count = max(1, min(count, _MOST_LAUNCHES // max(1, len(round_works))))
+        return [*self._segments[at], *round_works * count]
+
+    def _reachable(self, at: int) -> list[int]:
+        """Return the segments that may follow one; 0, which is the end, is none of them."""
+        found: set[int] = set()
+        waiting = [self._exits[at]]
+        while waiting:
+            for one in waiting.pop():
+                if one and one not in found:
+                    found.add(one)
+                    waiting.append(self._exits[one])
+        return sorted(found)
 
 
 class Clock:
-    """The submissions of one run: measured on the device where it can, and their faults raised.
+    """The submissions of one run: measured on the device where it can, and their faults raised."""
 
-    ``drives`` says that the device keeps the state of the run.
-    """
-
-    def __init__(self, gpu: Gpu, *, has_faults: bool, drives: bool, options: RunOptions) -> None:
+    def __init__(self, gpu: Gpu, *, has_faults: bool, has_state: bool, options: RunOptions) -> None:
         self.gpu = gpu
         self.device_ns: int | None = 0 if gpu.timer is not None else None
-        self.waited_ns = 0
-        self._drives = drives
+        # What the host waited for the device: in all, and for the last submission.
+        self.waited_ns = self.last_ns = 0
+        self._has_state = has_state
         self._has_faults = has_faults
         self._options = options
         self._timed = 0
 
     def clear(self, encoder: Any) -> None:
         """Reset the faults and the state."""
-        if self._has_faults or self._drives:
+        if self._has_faults or self._has_state:
             encoder.clear_buffer(self.gpu.state, 0, self.gpu.state.size)
         if self._has_faults:
             encoder.clear_buffer(self.gpu.faults, 0, FAULT_BYTES)
@@ -262,7 +288,7 @@ class Clock:
     def begin(self, encoder: Any) -> Any:
         """Begin a compute pass."""
         timer = self.gpu.timer
-        if timer is None or self._timed == timer.passes:
+        if timer is None:
             return encoder.begin_compute_pass()
         self._timed += 1
         return encoder.begin_compute_pass(timestamp_writes=timer.writes(self._timed - 1))
@@ -280,7 +306,8 @@ class Clock:
         start = perf_counter_ns()
 
         def with_times(views: list[memoryview]) -> Any:
-            self.waited_ns += perf_counter_ns() - start
+            self.last_ns = perf_counter_ns() - start
+            self.waited_ns += self.last_ns
             if timer is not None and timed:
                 assert self.device_ns is not None
                 self.device_ns += timer.nanoseconds(views.pop())

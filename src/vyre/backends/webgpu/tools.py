@@ -179,17 +179,6 @@ fn main(@builtin(global_invocation_id) gid: vec3<u32>, @builtin(num_workgroups) 
 }
 """
 
-# Which of a tool's buffers are only read.
-READ_ONLY: Final = {
-    FILL: (False,),
-    COMPARE: (True, False, False),
-    NONZERO: (True, False),
-    CONTROL: (False, False),
-    FOLD: (True, True, False, False, False),
-    SELECT: (False, False, False),
-    COPY: (True, False),
-}
-
 
 def tool_groups(words: int) -> int:
     """The workgroups of a tool that goes over so many words."""

@@ -42,19 +42,18 @@ class WgslKernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to launch it.
 
     Binding 0 is the parameter block, in words: the grid, its number of workgroups, a zero, and the lengths of the
-    buffers in ``sized``. The bindings from 1 on are ``buffers``, the last of which are the ``captures`` that the launch
-    provides. ``shared_bytes`` is all workgroup memory of the kernel. With ``has_faults`` one more binding follows: a
-    word that the kernel sets if the device ended a loop early.
+    buffers in ``sized``. The bindings from 1 on are the program's buffers, then the ``captures`` that the launch
+    provides. With ``has_faults`` one more binding follows: a word that the kernel sets if the device ended a loop
+    early. ``shared_bytes`` is all workgroup memory of the kernel. An invocation runs at most ``max_passes`` iterations
+    of the program's loops.
     """
 
     text: str
-    workgroup_size: tuple[int, int, int]
-    buffers: tuple[str, ...]
     sized: tuple[str, ...]
     captures: tuple[Capture, ...]
     shared_bytes: int
-    is_folded: bool
     has_faults: bool
+    max_passes: float
 
 
 def emit_wgsl(
@@ -66,12 +65,13 @@ def emit_wgsl(
     number of iterations: the kernel detects it, unless its loops are certain to have fewer iterations.
     ``native_subgroups``: the device's subgroups have the program's size and consecutive lanes.
     """
-    if watches_loops and _max_passes(inline_calls(program).entry) <= _SAFE_PASSES:
-        kernel = _Emitter(program, folded, False, native_subgroups).run()
+    max_passes = _max_passes(inline_calls(program).entry)
+    if watches_loops and max_passes <= _SAFE_PASSES:
+        kernel = _Emitter(program, folded, False, native_subgroups).run(max_passes)
         # Library functions also contain loops.
         if f"{OVERRUN}(" not in kernel.text:
             return kernel
-    return _Emitter(program, folded, watches_loops, native_subgroups).run()
+    return _Emitter(program, folded, watches_loops, native_subgroups).run(max_passes)
 
 
 class _Exits(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class _Emitter(ModuleWriter):
         # For each enclosing loop, the flag that it has ended regularly; "" if loops are not watched.
         self.loops: list[str] = []
 
-    def run(self) -> WgslKernel:
+    def run(self, max_passes: float) -> WgslKernel:
         if self.in_lockstep:
             on = self._flag("on", "true" if self.lanes == self.size else f"{self.lane} < {self.size}u")
             self._phased_list(self.program.entry, on, _Exits(end=(on,)))
@@ -106,21 +106,24 @@ class _Emitter(ModuleWriter):
         text = self.text()
         return WgslKernel(
             text=text,
-            workgroup_size=(self.lanes, 1, 1),
-            buffers=tuple(place.decl.name for place in self.host()),
             sized=tuple(self.sized),
             captures=self.captures,
             shared_bytes=4 * self.shared_words,
-            is_folded=self.folded,
             has_faults=FAULTS in text,
+            max_passes=max_passes,
         )
 
     def _list(self, body: n.Body) -> None:
-        """Write a list. In lockstep, code after a statement that may deactivate invocations is guarded by the flag."""
-        if self.exits is None or self.loops or not any(map(_may_exit, body)):
-            for statement in body:
-                self._statement(statement)
+        """Write a list of statements without synchronisation."""
+        if self.exits is not None and not self.loops and any(map(_may_exit, body)):
+            self._guarded_list(body)
             return
+        for statement in body:
+            self._statement(statement)
+
+    def _guarded_list(self, body: n.Body) -> None:
+        """Write a list in lockstep, with visible variables; code after an exit is guarded by the flag."""
+        assert self.exits is not None  # other lists need no guards
         head = ""
         for piece in _split_after_exits(body):
             with self.lines.block(head) if head else nullcontext():
@@ -281,14 +284,7 @@ class _Emitter(ModuleWriter):
         """Write statements without synchronisation, for active invocations; their variables stay visible after them."""
         self.exits = exits
         with self.lines.block(f"if ({on})"):
-            if any(map(_may_exit, statements)):
-                self._list(statements)
-            else:
-                for statement in statements:
-                    if isinstance(statement, n.Let):
-                        self._hoist_value(statement.name, self.shared(statement.value))
-                    else:
-                        self._statement(statement)
+            self._guarded_list(statements)
         self.exits = None
 
     def _hoist_value(self, name: str, value: Value) -> None:
@@ -308,7 +304,7 @@ class _Emitter(ModuleWriter):
 
     def _any_active(self, flag: str) -> str:
         vote = self.function(
-            "vote", "somebody", lambda name: s.vote_function(name, self.workgroup_array("votes", 3, "atomic<u32>"))
+            "vote", "any_active", lambda name: s.vote_function(name, self.workgroup_array("votes", 3, "atomic<u32>"))
         )
         return f"{vote}({flag}, {self.lane})"
 

@@ -127,10 +127,11 @@ def store_function(place: Place, name: str, use: Use, *, proved: bool) -> str:
 
 
 def _merge(lines: Lines, place: Place, at: str, size: int, bits: str) -> None:
+    """Write a short element into its word; the others of the word keep their values."""
     lines.add(f"let shift = {_shift(at, size)};")
-    word = f"&{place.name}[{at} / {4 // size}u]"
-    lines.add(f"atomicAnd({word}, ~({(1 << 8 * size) - 1:#x}u << shift));")
-    lines.add(f"atomicOr({word}, ({bits}) << shift);")
+    cell, word = f"&{place.name}[{at} / {4 // size}u]", place.word
+    lines.add(f"atomicAnd({cell}, {word}(~({(1 << 8 * size) - 1:#x}u << shift)));")
+    lines.add(f"atomicOr({cell}, {word}(({bits}) << shift));")
 
 
 def atomic_function(place: Place, name: str, op: AtomicOp) -> str:
@@ -175,10 +176,7 @@ def copy_function(source: Place, destination: Place, name: str) -> str:
             with lines.block("if (at < available)"):
                 lines.add(f"let word = u32({source.read('(start + at) / 4u')});")
                 lines.add(f"octet = (word >> {_shift('(start + at)', 1)}) & 0xffu;")
-            lines.add(f"let shift = {_shift('(to + at)', 1)};")
-            cell, word = f"&{destination.name}[(to + at) / 4u]", destination.word
-            lines.add(f"atomicAnd({cell}, {word}(~(0xffu << shift)));")
-            lines.add(f"atomicOr({cell}, {word}(octet << shift));")
+            _merge(lines, destination, "(to + at)", 1, "octet")
             lines.add("at += 1u;")
         lines.add("overrun(at < count);")
     return lines.text

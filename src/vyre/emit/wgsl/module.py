@@ -56,7 +56,8 @@ class ModuleWriter(Expressions):
         self.in_lockstep = False
         self.hoisted: list[str] = []
         self.shared_words = sum(m.shared_words(decl) for decl in program.shared_buffers())
-        self.workgroup_arrays: dict[str, str] = {}
+        # By hint, the names and the declarations of workgroup arrays that the emitter adds.
+        self.workgroup_arrays: dict[str, tuple[str, str]] = {}
         self.sized: list[str] = []
         for name in ("launch", "Launch", ENTRY, "faults"):
             self.names.make(name)
@@ -92,9 +93,9 @@ class ModuleWriter(Expressions):
         found = self.workgroup_arrays.get(hint)
         if found is None:
             name = self.names.make(hint)
-            self.workgroup_arrays[hint] = found = f"var<workgroup> {name}: array<{element}, {words}>;"
+            found = self.workgroup_arrays[hint] = name, f"var<workgroup> {name}: array<{element}, {words}>;"
             self.shared_words += words
-        return found.split()[1].removesuffix(":")
+        return found[0]
 
     def text(self) -> str:
         """Return the text of the module, after its statements are written."""
@@ -103,7 +104,7 @@ class ModuleWriter(Expressions):
         declared = ["@group(0) @binding(0) var<uniform> launch: Launch;"]
         declared += [f"{one.declaration(k)} // {_described(one.decl)}" for k, one in enumerate(self.host(), 1)]
         declared += [f"{one.declaration(0)} // {_described(one.decl)}" for one in self._shared()]
-        declared += self.workgroup_arrays.values()
+        declared += [declaration for _, declaration in self.workgroup_arrays.values()]
         functions = [text.rstrip() for text in library.needed(self.library)]
         functions += [text for _, text in self.own_functions.values()]
         written = [*functions, *self.lines.lines]

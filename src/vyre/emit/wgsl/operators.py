@@ -25,7 +25,7 @@ _SYMBOL: Final = {
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 _LONG: Final = (DType.U64, DType.I64)
 _ZERO_LONG: Final = "vec2<u32>(0u, 0u)"
-_ROUNDING: Final = {"floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "abs": "abs"}
+_EXACT: Final = ("floor", "ceil", "round", "trunc", "abs")
 _COUNTS: Final = {"popcount": "countOneBits", "clz": "countLeadingZeros", "ctz": "countTrailingZeros"}
 
 
@@ -207,8 +207,8 @@ def _long_unary(op: str, dtype: DType, a: str, use: Use) -> str:
 
 
 def _float_unary(op: str, dtype: DType, a: str, use: Use) -> str:
-    if op in _ROUNDING:
-        return f"{_ROUNDING[op]}({a})"
+    if op in _EXACT:
+        return f"{op}({a})"
     match op:
         case "neg":
             return f"{use('negated')}({a})"
