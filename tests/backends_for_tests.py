@@ -10,7 +10,6 @@ import numpy as np
 
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver.backend import Backend
-from vyre.driver.cache import CacheStats
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import (
     Code,
@@ -25,6 +24,7 @@ from vyre.driver.device import (
     RunOptions,
     Use,
 )
+from vyre.driver.memory_cache import CacheStats
 from vyre.driver.profile import DeviceProfile
 from vyre.driver.timing import Timing
 from vyre.errors import DispatchFailed

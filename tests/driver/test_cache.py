@@ -16,7 +16,8 @@ from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import Loaded, kept_object_code
 from vyre.driver import DispatchConfig, telemetry
 from vyre.driver import cache as cache_module
-from vyre.driver.cache import DiskCache, MemoryCache, default_cache_directory
+from vyre.driver.cache import DiskCache, default_cache_directory
+from vyre.driver.memory_cache import MemoryCache
 from vyre.errors import KernelCompileFailed
 from vyre.ir import parse
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from vyre.arguments import listed, require
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import binder_of
-from vyre.driver.cache import BoundedDict, DiskCache, MemoryCache
+from vyre.driver.cache import DiskCache
 from vyre.driver.compile import compile_program, executable_key
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, Route, require_config
 from vyre.driver.device import Availability, Code, Device, PreparedSchedule, require_lengths
 from vyre.driver.executable import Executable
 from vyre.driver.host_memory import HostMemoryDevice
+from vyre.driver.memory_cache import BoundedDict, MemoryCache
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, require_slots, stored
 from vyre.driver.pending import Inputs, PendingDispatch, Workers, copied_inputs
 from vyre.driver.profile import DeviceProfile
@@ -43,7 +44,7 @@ from vyre.lower.plan import contains_grid_sync
 from vyre.lower.schedule import LaunchSchedule
 
 if TYPE_CHECKING:
-    from vyre.driver.cache import CacheStats
+    from vyre.driver.memory_cache import CacheStats
 
 Upload = tuple[ResidentBuffer, int, Buffer]
 Fill = tuple[ResidentBuffer, int, int | None, int]

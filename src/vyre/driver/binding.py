@@ -19,8 +19,8 @@ from numpy import ndarray
 
 from vyre.arguments import require
 from vyre.checker import check
-from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig, require_config
+from vyre.driver.memory_cache import BoundedDict
 from vyre.driver.outputs import Buffer, OutputBuffers, byte_view, deliver_outputs
 from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.errors import BadInputs, DispatchFailed

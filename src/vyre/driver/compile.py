@@ -16,7 +16,7 @@ from vyre.driver import trace
 from vyre.driver.binding import binder_of
 from vyre.driver.config import DispatchConfig, Route, require_config
 from vyre.driver.device import Code
-from vyre.driver.executable import Compiled, Executable, launched_programs
+from vyre.driver.executable import Compiled, Executable
 from vyre.driver.optimizer_cache import Optimized, optimized
 from vyre.driver.profile import missing_grid_point, require_supported
 from vyre.errors import BadInputs, UnsupportedFeature, locate
@@ -50,7 +50,7 @@ def compile_program(backend: Backend, program: Program, config: DispatchConfig, 
     with trace.span("compile", backend.id, program=program.name):
         for order, segment in enumerate(cut.segments):
             try:
-                for part in launched_programs([segment]):
+                for part in segment.launched:
                     code[id(part)] = _code(backend, part, better.program, config, chosen)
             except Exception as error:
                 if len(cut.segments) > 1:

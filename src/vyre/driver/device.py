@@ -26,7 +26,7 @@ from vyre.ir.program import Program
 from vyre.lower.schedule import LaunchSchedule
 
 if TYPE_CHECKING:
-    from vyre.driver.cache import CacheStats
+    from vyre.driver.memory_cache import CacheStats
     from vyre.driver.resident import ResidentBuffer
 
 # Whatever a device uses to find a piece of its memory, and what it made of a program.

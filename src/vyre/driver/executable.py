@@ -18,9 +18,9 @@ from vyre.analyze.coverage import outputs_written_whole
 from vyre.arguments import listed
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
-from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DispatchConfig, Route, require_config
 from vyre.driver.device import UNLIMITED, Code, Copy, Device, PreparedSchedule, Ran, RunOptions, require_lengths
+from vyre.driver.memory_cache import BoundedDict
 from vyre.driver.optimizer_cache import Optimized
 from vyre.driver.outputs import OutputBuffers, byte_view, require_slots
 from vyre.driver.pending import Inputs, PendingDispatch, copied_inputs
@@ -32,7 +32,7 @@ from vyre.ir import nodes as n
 from vyre.ir.binding import Array
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
-from vyre.lower.plan import CutProgram, GridSyncPlan, Segment, plan_cut
+from vyre.lower.plan import CutProgram, GridSyncPlan, plan_cut
 from vyre.lower.schedule import Clear, ConvergenceTest, LaunchSchedule, Part, ScheduleBuilder
 from vyre.words import counted
 
@@ -58,11 +58,6 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
     optimized: Optimized
     cut: CutProgram
     code: Mapping[int, Code]
-
-
-def launched_programs(segments: Iterable[Segment]) -> list[Program]:
-    """The programs that segments launch, in order."""
-    return [part for segment in segments for part in (segment.copy, segment.narrowed) if part is not None]
 
 
 class Prepared:
@@ -120,9 +115,7 @@ class Executable:
     def launched(self) -> list[tuple[str, Program, Code]]:
         """The programs that a run launches, with the labels of their segments and their code."""
         return [
-            (segment.label, part, self._code[id(part)])
-            for segment in self.cut.segments
-            for part in launched_programs([segment])
+            (segment.label, part, self._code[id(part)]) for segment in self.cut.segments for part in segment.launched
         ]
 
     # Calls.

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from vyre.driver import telemetry, trace
-from vyre.driver.cache import DiskCache, MemoryCache, default_cache_directory, source_state
+from vyre.driver.cache import DiskCache, default_cache_directory, source_state
+from vyre.driver.memory_cache import MemoryCache
 from vyre.errors import DispatchFailed, VyreError, WireError
 from vyre.ir.program import Program
 from vyre.ir.wire import decode, encode

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, overload
 import numpy as np
 
 from vyre.driver.backend import Backend
-from vyre.driver.cache import BoundedDict
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
+from vyre.driver.memory_cache import BoundedDict
 from vyre.driver.resident import ResidentBuffer, allocated
 from vyre.errors import BadInputs, KernelError, VyreError
 from vyre.ir.binding import Array

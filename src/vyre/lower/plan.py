@@ -54,6 +54,11 @@ class Segment(msgspec.Struct, frozen=True, eq=False):
     copy: Program | None = None
     resumes: str | None = None
 
+    @property
+    def launched(self) -> tuple[Program, ...]:
+        """The programs to launch, in order."""
+        return (self.narrowed,) if self.copy is None else (self.copy, self.narrowed)
+
 
 class StateBuffer(msgspec.Struct, frozen=True):
     """Memory that segments share; ``what`` describes its contents. Only control words are initialised, to zero.

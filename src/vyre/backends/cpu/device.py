@@ -21,9 +21,10 @@ from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, al
 from vyre.backends.cpu.memory import LARGE_BYTES, Memory
 from vyre.backends.cpu.pool import Pool, wanted_threads
 from vyre.backends.cpu.schedules import CpuSchedule, bytes_of, run_again
-from vyre.driver.cache import CacheStats, DiskCache, MemoryCache
+from vyre.driver.cache import DiskCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, HostArrays, Range, RunOptions, Use
+from vyre.driver.memory_cache import CacheStats, MemoryCache
 from vyre.driver.profile import EVERY_TYPE, HALF_TYPES, DeviceProfile
 from vyre.driver.timing import Timing
 from vyre.errors import DeviceOutOfMemory

@@ -23,8 +23,9 @@ from vyre.backends.cpu.object_file import packed, unpacked
 from vyre.backends.cpu.schedules import PartTable
 from vyre.backends.cpu.tables import Count, own
 from vyre.driver.binding import binder_of
-from vyre.driver.cache import MemoryCache, source_state
+from vyre.driver.cache import source_state
 from vyre.driver.device import UNLIMITED
+from vyre.driver.memory_cache import MemoryCache
 from vyre.driver.resident import ResidentBuffer, require_owned
 from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature

@@ -22,9 +22,9 @@ from vyre.backends.webgpu.launches import PreparedLaunch, WebGpuCode
 from vyre.backends.webgpu.probe import ends_loops, is_float_exact, is_subgroup_right
 from vyre.backends.webgpu.runs import StraightRun
 from vyre.backends.webgpu.schedules import GpuSchedule, is_driven, is_straight
-from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, PreparedSchedule, Range, RunOptions, Use
+from vyre.driver.memory_cache import CacheStats, MemoryCache
 from vyre.driver.profile import BASIC_TYPES, EVERY_TYPE, DeviceProfile
 from vyre.driver.scratch import Scratch
 from vyre.driver.timing import Timing

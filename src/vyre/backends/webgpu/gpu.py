@@ -23,8 +23,8 @@ from vyre.backends.webgpu.adapters import AdapterFacts, facts_of, fixed_lanes
 from vyre.backends.webgpu.tools import FILL, STATE_WORDS, tool_groups
 from vyre.backends.webgpu.work import Pipeline, Region, Work, encode, storage_access, whole_words
 from vyre.driver import telemetry, trace
-from vyre.driver.cache import CacheStats, MemoryCache
 from vyre.driver.device import UNLIMITED, RunOptions
+from vyre.driver.memory_cache import CacheStats, MemoryCache
 from vyre.emit.wgsl import ENTRY
 from vyre.errors import DeviceLost, DeviceOutOfMemory, DispatchFailed, KernelCompileFailed
 

@@ -16,8 +16,8 @@ from vyre.backends.webgpu.runs import DrivenRun, RepeatedRun, Run, StraightRun
 from vyre.backends.webgpu.tools import COPY
 from vyre.backends.webgpu.work import Work
 from vyre.driver import trace
-from vyre.driver.cache import MemoryCache
 from vyre.driver.device import Handle, PreparedSchedule, Ran, RunOptions, Use
+from vyre.driver.memory_cache import MemoryCache
 from vyre.errors import locate
 from vyre.lower.schedule import Clear, LaunchSchedule, Part, ScheduledLaunch
 
