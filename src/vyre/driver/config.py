@@ -82,6 +82,13 @@ class DispatchConfig(msgspec.Struct, frozen=True):
         return self.fixpoint_iterations or 1
 
     @property
+    def is_simple(self) -> bool:
+        """Whether a run is one pass without a time limit, trap handlers and a seed."""
+        return (
+            self.fixpoint_iterations is None and self.timeout_s is None and self.handlers is None and self.seed is None
+        )
+
+    @property
     def code_generation(self) -> tuple[Any, ...]:
         """The part that decides what code is generated; the rest only decides how it is run."""
         return self.workgroup_override, self.ulp_budget, self.cooperative, self.optimization.key

@@ -177,7 +177,7 @@ class Executable:
             return
         plan = self.binder.bind_in_place(memory, config)
         prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
-        if self._is_plain and _is_single(config):
+        if self._is_plain and config.is_simple:
             prepared.single.run(memory, UNLIMITED, (), _nothing)
             telemetry.count_launch(plan.input_bytes)
             return
@@ -221,7 +221,7 @@ class Executable:
         start = perf_counter_ns()
         plan = self.bind_resident(resources, config)
         memory = [resource.handle for resource in resources]
-        if self._is_plain and _is_single(config):
+        if self._is_plain and config.is_simple:
             prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
             ran = prepared.single.run(memory, UNLIMITED, (), _nothing)
             telemetry.count_launch(0)
@@ -480,16 +480,6 @@ def _whole_words(handle: Any, data: memoryview) -> list[Copy]:
         return [(handle, 0, data)]
     tail: Copy = (handle, whole, memoryview(bytes(data[whole:]).ljust(4, b"\0")))
     return [(handle, 0, data[:whole]), tail] if whole else [tail]
-
-
-def _is_single(config: DispatchConfig) -> bool:
-    """Whether a run is one pass without a time limit and trap handlers."""
-    return (
-        config.fixpoint_iterations is None
-        and config.timeout_s is None
-        and config.handlers is None
-        and (config.seed is None)
-    )
 
 
 def _nothing(_: Sequence[Any]) -> list[memoryview]:
