@@ -17,10 +17,10 @@ from vyre.arguments import require
 from vyre.backends.cpu.compile import assembly
 from vyre.backends.cpu.images import Image, MakeImage, load_image
 from vyre.backends.cpu.kernels import LARGE_GRID, SCALAR, CpuCode, Kernels
-from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
+from vyre.backends.cpu.launches import PreparedLaunch, Sharing, aligned_bytes, bytes_of
 from vyre.backends.cpu.memory import LARGE_BYTES, Memory
 from vyre.backends.cpu.pool import Pool, wanted_threads
-from vyre.backends.cpu.schedules import CpuSchedule, bytes_of, run_again
+from vyre.backends.cpu.schedules import CpuSchedule, run_again
 from vyre.driver.cache import CacheStats, DiskCache, MemoryCache
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, HostArrays, Range, RunOptions, Use
@@ -151,8 +151,7 @@ class CpuDevice(Device):
         key = id(code), id(launch)
         found = self._launches.get(key)
         if found is None:
-            kernel = KernelLaunch(code.for_launch(launch.grid), launch, self.pool.sharing)
-            prepared = PreparedLaunch(kernel, code.program, launch)
+            prepared = PreparedLaunch(code.for_launch(launch.grid), code.program, launch, self.pool.sharing)
             found = code, launch, prepared
             self._launches.put(key, found)
         return found[2]

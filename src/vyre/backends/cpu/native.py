@@ -17,10 +17,7 @@ from typing import Final
 import numpy as np
 
 from vyre.backends.cpu.compile import Loaded, kept_selected_object_code
-from vyre.backends.cpu.layout import Ending
 from vyre.driver.cache import DiskCache
-
-__all__ = ["Ending", "arrays_are_known", "native"]
 
 # Behind the head that every Python object has, an array has its data pointer. Inlined accessors in NumPy's public
 # headers read it there, so it cannot move without breaking every compiled extension.
