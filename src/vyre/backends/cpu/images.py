@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from vyre.backends.cpu.compile import Loaded, can_be_loaded, kernel_function, linked_object_code, machine_facts
+from vyre.backends.cpu.compile import Loaded, can_be_loaded, linked_object_code, machine_facts
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Grid
 from vyre.backends.cpu.launches import Sharing
 from vyre.backends.cpu.object_file import packed, unpacked
@@ -103,9 +103,9 @@ class Image:
 
     def __init__(self, device: CpuDevice, stored: _Stored) -> None:
         self._device = device
-        self._loaded = loaded = Loaded(*stored.code)
+        loaded = Loaded(*stored.code)
         self._code = {
-            name: _ImageCode(CompiledKernel(kernel, loaded, loaded.address(name), kernel_function(loaded, name)))
+            name: _ImageCode(CompiledKernel(kernel, loaded, loaded.address(name)))
             for name, kernel in stored.kernels.items()
         }
         self._programs = {one.header.name: one for one in stored.programs}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
 import msgspec
 
-from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, kernel_function, this_machine
+from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, this_machine
 from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL, Kernel, can_be_flat, emit_kernel
@@ -33,7 +32,6 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
     kernel: Kernel
     loaded: Loaded
     address: int
-    function: Callable[[int, int, int], None]
 
 
 class CpuCode:
@@ -124,4 +122,4 @@ class Kernels:
         code, was_kept = kept_object_code(self.disk, name, kernel.text, verify=self._verify, optimize=optimize)
         telemetry.count(**{"compile_hits" if was_kept else "compile_misses": 1})
         loaded = Loaded(code)
-        return CompiledKernel(kernel, loaded, loaded.address(KERNEL), kernel_function(loaded, KERNEL))
+        return CompiledKernel(kernel, loaded, loaded.address(KERNEL))

@@ -62,6 +62,7 @@ class Table:
                     writer.exits(number, part, self._starts[order])
                 number += 1
             if part.rows is not None:
+                # The host reads the rows, whichever launches are bound to them.
                 writer.address(part.rows)
         self.places = writer.places
         try:
