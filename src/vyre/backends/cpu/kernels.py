@@ -18,6 +18,8 @@ from vyre.ir.program import Program
 # A width of 1 is code for one invocation after another, without vectors.
 SCALAR: Final = 1
 WIDTHS: Final = (4, 8, 16)
+# Launches of so many invocations for each thread, and fewer, may run as scalar code.
+_FEW_FOR_EACH_THREAD: Final = 256
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
 
@@ -83,19 +85,19 @@ class Kernels:
 
     def __init__(
         self,
+        disk: DiskCache,
+        threads: int,
+        *,
         width: int | None,
         verify: bool,
-        disk: DiskCache,
-        check_elimination: bool = True,
-        *,
-        few_invocations: int = 0,
+        check_elimination: bool,
     ) -> None:
         self.machine: Machine = this_machine()
         widths = (SCALAR, *WIDTHS)
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
-        self.few_invocations = 0 if width else few_invocations
+        self.few_invocations = 0 if width else threads * _FEW_FOR_EACH_THREAD
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
