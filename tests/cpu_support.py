@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import object_code
+from vyre.backends.cpu.kernels import CompiledKernel
 from vyre.backends.cpu.launches import Sharing
 from vyre.conform.case import Case
 from vyre.conform.runner import Outcome, compare, meaning, run_case
@@ -22,8 +24,8 @@ from vyre.errors import VyreError
 from vyre.optimizer.switches import Optimization
 
 __all__ = [
-    "Outcome", "as_if_large", "backend", "code_made_once", "compare", "difference", "guarded", "meaning", "outcome",
-    "run_case", "sharing_backend",
+    "Outcome", "as_if_large", "backend", "call", "code_made_once", "compare", "difference", "guarded", "meaning",
+    "outcome", "run_case", "sharing_backend",
 ]  # fmt: skip
 
 # Goes with the process: what is compiled in one run of the tests is nobody's business in the next.
@@ -83,6 +85,12 @@ def as_if_large(chosen: bool = True) -> Iterator[None]:
             patch.setattr("vyre.emit.llvm.kernel.STREAMED_BYTES", 0)
             patch.setattr("vyre.backends.cpu.device.LARGE_BYTES", 1)
         yield
+
+
+def call(compiled: CompiledKernel, block: np.ndarray, count: int) -> None:
+    """Calls a kernel by itself, over the first so many of its invocations or workgroups."""
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(compiled.address)
+    function(block.ctypes.data, 0, count)
 
 
 @contextmanager

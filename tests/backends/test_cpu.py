@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cpu_support import backend, difference, guarded, run_case
+from cpu_support import backend, call, difference, guarded, run_case
 from vyre import reference
 from vyre.backends.cpu import CpuBackend
 from vyre.backends.cpu.compile import object_code
@@ -186,7 +186,7 @@ def test_a_kernel_never_touches_memory_that_is_not_its_own(dtype: DType, count: 
         block = np.array(
             [stop.ctypes.data, 4, 1, 1, *(word for address in addresses for word in (address, count))], np.int64
         )
-        compiled.function(block.ctypes.data, 0, invocations if compiled.kernel.is_flat else 4)
+        call(compiled, block, invocations if compiled.kernel.is_flat else 4)
         assert stop[0] == 0
         assert len(owners) == 2
 

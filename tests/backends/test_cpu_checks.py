@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from cpu_support import backend, compare, difference, guarded, meaning, outcome
+from cpu_support import backend, call, compare, difference, guarded, meaning, outcome
 from guarded_programs import guarded_case
 from vyre.conform.case import Case
 from vyre.conform.generator import generate
@@ -93,7 +93,7 @@ def test_a_kernel_without_checks_touches_no_memory_that_is_not_its_own(
             stop = np.zeros(1, np.int32)
             words = [stop.ctypes.data, 4, 1, 1, *(word for address in addresses for word in (address, count))]
             block = np.array(words, np.int64)
-            kernel.function(block.ctypes.data, 0, 64 if kernel.kernel.is_flat else 4)
+            call(kernel, block, 64 if kernel.kernel.is_flat else 4)
             assert stop[0] == 0
             assert len(owners) == 2
 

@@ -14,7 +14,7 @@ GROWTH = """
 import gc, os, sys
 from pathlib import Path
 from vyre import parse
-from vyre.backends.cpu.compile import Loaded, kernel_function, object_code
+from vyre.backends.cpu.compile import Loaded, object_code
 from vyre.emit.llvm import KERNEL, emit_kernel
 
 def kilobytes():
@@ -37,7 +37,7 @@ for number, text in enumerate(texts):
     else:
         code = object_code(text, optimize=what == "optimized")
     loaded = Loaded(code)
-    kernel_function(loaded, KERNEL)
+    loaded.address(KERNEL)
 print((kilobytes() - before) / count)
 """
 

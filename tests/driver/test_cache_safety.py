@@ -16,7 +16,7 @@ import pytest
 
 import vyre
 from vyre.backends.cpu import object_file
-from vyre.backends.cpu.compile import can_be_loaded, machine_facts, object_code, selected_object_code
+from vyre.backends.cpu.compile import can_be_loaded, machine_facts, object_code
 from vyre.backends.cpu.native import runtime_text
 from vyre.driver import cache as cache_module
 from vyre.driver import optimizer_cache
@@ -392,10 +392,10 @@ TABLES = """
 import random, struct, sys
 from vyre.backends.cpu import compile
 from vyre.backends.cpu.native import runtime_text
-from vyre.backends.cpu.compile import Loaded, can_be_loaded, selected_object_code
+from vyre.backends.cpu.compile import Loaded, can_be_loaded, object_code
 
 random.seed(int(sys.argv[1]))
-good = selected_object_code(runtime_text())
+good = object_code(runtime_text(), optimize=None)
 assert can_be_loaded(good)
 table, = struct.unpack_from("=Q", good, 40)
 refused = 0
@@ -424,7 +424,7 @@ def test_damaged_tables_of_object_code_crash_no_process() -> None:
 
 
 def test_code_for_another_machine_is_not_unpacked() -> None:
-    code, facts = selected_object_code(runtime_text()), machine_facts()
+    code, facts = object_code(runtime_text(), optimize=None), machine_facts()
     stored = object_file.packed(code, facts)
     assert object_file.unpacked(stored, facts) == code
     assert object_file.unpacked(stored, (*facts[:-1], "0")) is None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from vyre.arguments import require
 from vyre.backends.cpu.compile import assembly
 from vyre.backends.cpu.device import CpuDevice
-from vyre.backends.cpu.kernels import LARGE_GRID, CompiledKernel, Grid
+from vyre.backends.cpu.kernels import LARGE_GRID, CompiledKernel, Grid, Kernels
 from vyre.backends.cpu.launches import Sharing
 from vyre.backends.cpu.native import arrays_are_known
+from vyre.backends.cpu.pool import wanted_threads
 from vyre.driver.backend import Backend
 from vyre.driver.cache import DiskCache
 from vyre.driver.config import DEFAULT_CONFIG, DispatchConfig
@@ -58,17 +60,13 @@ class CpuBackend(Backend):
         Without ``check_elimination``, accesses that are proved to be in bounds are checked like all others, with the
         same result.
         """
-        super().__init__(
-            CpuDevice(
-                threads=threads,
-                sharing=sharing,
-                width=width,
-                verify=verify,
-                cache=cache,
-                check_elimination=check_elimination,
-            ),
-            cache=cache,
-        )
+        if sharing is None:
+            sharing = Sharing(wanted_threads(threads))
+        require(sharing, Sharing, "sharing", "give a Sharing(threads, ...), or leave it out.")
+        disk = DiskCache() if cache is None else cache
+        require(disk, DiskCache, "cache", "give a DiskCache(directory), or leave it out.")
+        kernels = Kernels(disk, sharing.threads, width=width, verify=verify, check_elimination=check_elimination)
+        super().__init__(CpuDevice(kernels, sharing), cache=cache)
 
     @classmethod
     def availability(cls) -> Availability:

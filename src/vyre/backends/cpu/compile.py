@@ -7,9 +7,8 @@ code from a file is checked before LLVM sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from ctypes import CFUNCTYPE, c_int64, c_void_p
 from functools import cache
 from hashlib import blake2b
 from threading import Lock
@@ -85,7 +84,7 @@ def _target_machine(level: int) -> Any:
     )
 
 
-def _effort(size: int, optimize: bool) -> int:
+def _effort(size: int, optimize: bool | None) -> int:
     """The level of code generation; beyond a size, its time grows faster than the program."""
     return 2 if optimize and size < _LARGE_TEXT else 0
 
@@ -102,7 +101,7 @@ def _parsed(text: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _module(text: str, *, verify: bool, optimize: bool) -> Iterator[Any]:
+def _module(text: str, *, verify: bool, optimize: bool | None) -> Iterator[Any]:
     """An optimized module for the time of a block."""
     with _parsed(text) as module:
         if verify:
@@ -132,20 +131,21 @@ def _module_passes(names: tuple[str, ...]) -> Any:
     return passes
 
 
-def _optimized(module: Any, size: int, *, optimize: bool) -> Any:
+def _optimized(module: Any, size: int, *, optimize: bool | None) -> Any:
     level = _effort(size, optimize)
-    target, builder = _target_machine(level), _pass_builder(level)
     module.triple = llvm.get_process_triple()
-    module.data_layout = str(target.target_data)
+    module.data_layout = str(_target_machine(level).target_data)
+    if optimize is None:
+        return module
     if optimize and size < _LARGE_TEXT:
         # A kernel is one function: what LLVM does for modules beyond that is to combine its instructions again.
-        passes = _function_passes(level)
+        passes, builder = _function_passes(level), _pass_builder(level)
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
         return module
     names = _PASSES_OF_HUGE if size >= _HUGE_TEXT else _PASSES_OF_LARGE if optimize else _QUICK_PASSES
-    _module_passes(names).run(module, builder)
+    _module_passes(names).run(module, _pass_builder(level))
     return module
 
 
@@ -157,18 +157,8 @@ def _llvm_errors(text: str) -> Iterator[None]:
         raise KernelCompileFailed("cpu", str(error), text) from None
 
 
-def selected_object_code(text: str) -> bytes:
-    """Object code of a module whose IR is already optimized: no passes, only instruction selection."""
-    with _LOCK, _llvm_errors(text), _parsed(text) as module:
-        target = _target_machine(0)
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(target.target_data)
-        code: bytes = target.emit_object(module)
-        return code
-
-
-def object_code(text: str, *, verify: bool = False, optimize: bool = True) -> bytes:
-    """The object code of a module."""
+def object_code(text: str, *, verify: bool = False, optimize: bool | None = True) -> bytes:
+    """The object code of a module; None for IR that is already optimized, which gets only instruction selection."""
     with _LOCK, _llvm_errors(text), _module(text, verify=verify, optimize=optimize) as module:
         code: bytes = _target_machine(_effort(len(text), optimize)).emit_object(module)
         return code
@@ -189,21 +179,12 @@ def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
 
 
 def kept_object_code(
-    disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool = True
+    disk: DiskCache, name: str, text: str, *, verify: bool = False, optimize: bool | None = True
 ) -> tuple[bytes, bool]:
-    """The object code of a module, and whether it came from the disk."""
-    return _kept(disk, name, text, optimize, lambda: object_code(text, verify=verify, optimize=optimize))
+    """The object code of a module, from the disk or made and stored there, and whether it came from the disk.
 
-
-def kept_selected_object_code(disk: DiskCache, name: str, text: str) -> bytes:
-    """Object code of a module whose IR is already optimized, from the disk if it is there."""
-    return _kept(disk, name, text, None, lambda: selected_object_code(text))[0]
-
-
-def _kept(
-    disk: DiskCache, name: str, text: str, optimize: bool | None, make: Callable[[], bytes]
-) -> tuple[bytes, bool]:
-    """Object code from the disk, or made and stored; stored code that LLVM could not load is removed and made again."""
+    Stored code that LLVM could not load is removed and made again.
+    """
     facts = machine_facts()
     key = blake2b(msgspec.msgpack.encode((text, *facts, optimize)), digest_size=32).digest()
     stored = disk.get(key)
@@ -213,7 +194,7 @@ def _kept(
             return code, True
         disk.discard(key)
     with trace.span("compile", "cpu", program=name):
-        code = make()
+        code = object_code(text, verify=verify, optimize=optimize)
     disk.put(key, packed(code, facts))
     return code, False
 
@@ -274,12 +255,3 @@ def _new_target_machine() -> Any:
     machine = this_machine()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", jit=True)
-
-
-KernelFunction: Final = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
-
-
-def kernel_function(loaded: Loaded, name: str) -> Callable[[int, int, int], None]:
-    """The kernel as a Python function, which releases Python's global lock while it runs."""
-    function: Callable[[int, int, int], None] = KernelFunction(loaded.address(name))
-    return function

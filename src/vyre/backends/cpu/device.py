@@ -13,15 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 import vyre
-from vyre.arguments import require
 from vyre.backends.cpu.compile import assembly
 from vyre.backends.cpu.images import Image, MakeImage, load_image
 from vyre.backends.cpu.kernels import LARGE_GRID, SCALAR, CpuCode, Kernels
-from vyre.backends.cpu.launches import KernelLaunch, PreparedLaunch, Sharing, aligned_bytes
+from vyre.backends.cpu.launches import PreparedLaunch, Sharing, aligned_bytes, bytes_of
 from vyre.backends.cpu.memory import LARGE_BYTES, Memory
-from vyre.backends.cpu.pool import Pool, wanted_threads
-from vyre.backends.cpu.schedules import CpuSchedule, bytes_of, run_again
-from vyre.driver.cache import DiskCache
+from vyre.backends.cpu.pool import Pool
+from vyre.backends.cpu.schedules import CpuSchedule, run_again
 from vyre.driver.config import DispatchConfig
 from vyre.driver.device import Copy, Device, Fill, Handle, HostArrays, Range, RunOptions, Use
 from vyre.driver.memory_cache import CacheStats, MemoryCache
@@ -35,8 +33,6 @@ from vyre.ir.program import Program
 from vyre.lower.schedule import LaunchSchedule
 from vyre.semantics.types import DType
 
-# Launches of so many invocations for each thread, and fewer, may run as scalar code.
-_FEW_FOR_EACH_THREAD: Final = 256
 _MOST_PREPARED: Final = 64
 
 
@@ -62,29 +58,9 @@ class CpuDevice(Device):
     version = vyre.__version__
     runs_schedules = True
 
-    def __init__(
-        self,
-        *,
-        threads: int | None = None,
-        sharing: Sharing | None = None,
-        width: int | None = None,
-        verify: bool = False,
-        cache: DiskCache | None = None,
-        check_elimination: bool = True,
-    ) -> None:
-        if sharing is not None:
-            require(sharing, Sharing, "sharing", "give a Sharing(threads, ...), or leave it out.")
-        if cache is not None:
-            require(cache, DiskCache, "cache", "give a DiskCache(directory), or leave it out.")
-        sharing = sharing or Sharing(wanted_threads(threads))
-        self.kernels = Kernels(
-            width,
-            verify,
-            DiskCache() if cache is None else cache,
-            check_elimination,
-            few_invocations=sharing.threads * _FEW_FOR_EACH_THREAD,
-        )
-        self.pool = Pool(sharing, self.kernels.disk)
+    def __init__(self, kernels: Kernels, sharing: Sharing) -> None:
+        self.kernels = kernels
+        self.pool = Pool(sharing, kernels.disk)
         self.memory = Memory()
         self._arrays = CpuArrays(self.memory)
         # Launches by themselves, as the driver's loop makes them, by the identity of what they are of.
@@ -152,8 +128,7 @@ class CpuDevice(Device):
         key = id(code), id(launch)
         found = self._launches.get(key)
         if found is None:
-            kernel = KernelLaunch(code.for_launch(launch.grid), launch, self.pool.sharing)
-            prepared = PreparedLaunch(kernel, code.program, launch)
+            prepared = PreparedLaunch(code.for_launch(launch.grid), code.program, launch, self.pool.sharing)
             found = code, launch, prepared
             self._launches.put(key, found)
         return found[2]

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from vyre.backends.cpu.compile import Loaded, can_be_loaded, kernel_function, linked_object_code, machine_facts
+from vyre.backends.cpu.compile import Loaded, can_be_loaded, linked_object_code, machine_facts
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Grid
 from vyre.backends.cpu.launches import Sharing
 from vyre.backends.cpu.object_file import packed, unpacked
-from vyre.backends.cpu.schedules import PartTable
-from vyre.backends.cpu.tables import Count, own
+from vyre.backends.cpu.tables import Table
 from vyre.driver.binding import binder_of
 from vyre.driver.cache import source_state
 from vyre.driver.device import UNLIMITED
@@ -34,7 +34,7 @@ from vyre.ir.buffers import BufferDecl, Role
 from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.plan import GridSyncPlan, Segment, StateBuffer, plan_grid_sync
-from vyre.lower.schedule import LaunchSchedule, Part, ScheduleBuilder
+from vyre.lower.schedule import Part, ScheduleBuilder, host_buffers
 
 if TYPE_CHECKING:
     from vyre.backends.cpu.device import CpuDevice
@@ -53,37 +53,34 @@ MakeImage = Callable[[], tuple[Sequence[Program], Sequence[str]]]
 _Step = tuple[str, int, tuple[int, ...]]
 
 
-class _Function(msgspec.Struct, frozen=True, array_like=True):
-    """A program that is launched: the name of its function in the object code, and its buffers."""
-
-    name: str
-    buffers: tuple[BufferDecl, ...]
-
-
-class _Part(msgspec.Struct, frozen=True, array_like=True):
-    """A segment: its function and that of the copy before it."""
-
-    function: _Function
-    before: _Function | None
-    label: str
-    exits: tuple[int, ...]
-
-
-class _Program(msgspec.Struct, frozen=True, array_like=True):
-    """A program without its statements. ``growth`` is how many words each state has for every workgroup."""
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    """A program without its statements; that of a segment is named as its function in the object code."""
 
     name: str
     buffers: tuple[BufferDecl, ...]
     workgroup_size: tuple[int, int, int]
-    parts: tuple[_Part, ...]
+
+    def program(self) -> Program:
+        return Program(self.name, self.buffers, self.workgroup_size)
+
+
+class _Segment(msgspec.Struct, frozen=True, array_like=True):
+    """A segment, and the copy before it."""
+
+    header: _Header
+    copy: _Header | None
+    label: str
+
+
+class _Program(msgspec.Struct, frozen=True, array_like=True):
+    """A program cut for one workgroup. ``growth`` is how many words each state has for every other workgroup."""
+
+    header: _Header
+    segments: tuple[_Segment, ...]
     state: tuple[StateBuffer, ...]
     growth: tuple[int, ...]
     straight: bool
     control: str
-
-    @property
-    def host(self) -> list[BufferDecl]:
-        return sorted((decl for decl in self.buffers if decl.role is not Role.SHARED), key=lambda decl: decl.binding)
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
@@ -107,15 +104,15 @@ class Image:
 
     def __init__(self, device: CpuDevice, stored: _Stored) -> None:
         self._device = device
-        self._loaded = loaded = Loaded(*stored.code)
+        loaded = Loaded(*stored.code)
         self._code = {
-            name: _ImageCode(CompiledKernel(kernel, loaded, loaded.address(name), kernel_function(loaded, name)))
+            name: _ImageCode(CompiledKernel(kernel, loaded, loaded.address(name)))
             for name, kernel in stored.kernels.items()
         }
-        self._programs = {one.name: one for one in stored.programs}
-        self._host = {one.name: one.host for one in stored.programs}
-        self._tables: MemoryCache[PartTable] = MemoryCache(_MOST_TABLES)
-        self.headers = [Program(one.name, one.buffers, one.workgroup_size) for one in stored.programs]
+        self._programs = {one.header.name: one for one in stored.programs}
+        self._tables: MemoryCache[Table] = MemoryCache(_MOST_TABLES)
+        self.headers = [one.header.program() for one in stored.programs]
+        self._host = {header.name: host_buffers(header) for header in self.headers}
         self.notes = stored.notes
 
     def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
@@ -134,12 +131,12 @@ class Image:
             for decl, resource in zip(host, resources, strict=True):
                 if numbers.setdefault(id(resource), len(memory)) == len(memory):
                     memory.append(self._checked(resource))
-                counts.append(_count(decl, resource))
+                counts.append(_element_count(decl, resource))
             shape.append((name, groups, tuple([numbers[id(resource)] for resource in resources])))
         key = tuple(shape)
         table = self._tables.pop(key) or self._table(key, len(memory))
         table.run(self._device.pool, [resource.handle for resource in memory], 1, None, UNLIMITED, counts)
-        if table.table.state.nbytes <= _MOST_STATE_KEPT:
+        if table.state.nbytes <= _MOST_STATE_KEPT:
             self._tables.put(key, table)
 
     def _checked(self, resource: ResidentBuffer) -> ResidentBuffer:
@@ -150,44 +147,41 @@ class Image:
             )
         return require_owned(resource.owner, resource)
 
-    def _table(self, shape: Sequence[_Step], bound: int) -> PartTable:
-        """A table for steps whose memory has these numbers, and whose counts follow in their order."""
+    def _table(self, shape: Sequence[_Step], bound: int) -> Table:
+        """A table for steps whose memory has these numbers, and whose counts are given in their order."""
         builder = ScheduleBuilder(bound)
         parts: list[Part] = []
-        counts: list[dict[str, Count]] = []
-        first_count = bound
+        given: list[dict[str, int]] = []
+        numbers = count()
         for name, groups, places in shape:
-            host = self._host[name]
-            counts.append({decl.name: own(first_count + order) for order, decl in enumerate(host)})
-            first_count += len(host)
+            given.append({decl.name: next(numbers) for decl in self._host[name]})
             plan = self._plan(self._programs[name], groups)
             parts.append(builder.part(plan, places, self._code_of, label=f"'{name}'"))
-        schedule: LaunchSchedule = builder.schedule(parts)
-        return PartTable(schedule, parts, Sharing(self._device.pool.sharing.threads, *_SHARED), counts)
+        sharing = Sharing(self._device.pool.sharing.threads, *_SHARED)
+        return Table(builder.schedule(parts), parts, sharing, given)
 
     def _code_of(self, part: Program) -> _ImageCode:
         return self._code[part.name]
 
     def _plan(self, program: _Program, groups: int) -> GridSyncPlan:
-        launch = Launch((groups, 1, 1), 0, {}, program.workgroup_size)
+        header = program.header.program()
+        launch = Launch((groups, 1, 1), 0, {}, header.workgroup_size)
         state = tuple(
             msgspec.structs.replace(one, words=one.words + (groups - 1) * growth)
             for one, growth in zip(program.state, program.growth, strict=True)
         )
-        segments = tuple(self._segment(part, program.workgroup_size) for part in program.parts)
-        header = Program(program.name, program.buffers, program.workgroup_size)
+        segments = tuple(map(_segment, program.segments))
         return GridSyncPlan(header, launch, segments, state, program.straight, program.control, "", ())
 
-    def _segment(self, part: _Part, workgroup_size: tuple[int, int, int]) -> Segment:
-        header, copy = (
-            None if one is None else Program(one.name, one.buffers, workgroup_size)
-            for one in (part.function, part.before)
-        )
-        assert header is not None  # only a copy may be missing
-        return Segment(header, part.label, part.exits, header, copy, copy)
+
+def _segment(stored: _Segment) -> Segment:
+    """A segment as a schedule is made of it; which segments follow is in the control word."""
+    header = stored.header.program()
+    copy = None if stored.copy is None else stored.copy.program()
+    return Segment(header, stored.label, (), header, copy, copy)
 
 
-def _count(decl: BufferDecl, resource: ResidentBuffer) -> int:
+def _element_count(decl: BufferDecl, resource: ResidentBuffer) -> int:
     count = decl.count or resource.byte_len // decl.dtype.bytes
     if count * decl.dtype.bytes > resource.byte_len:
         raise BadInputs(
@@ -249,29 +243,21 @@ def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]
     ):
         raise UnsupportedFeature("an image of a program with traps, transfers or fresh outputs", "cpu")
 
-    def function(part: Program) -> _Function:
+    def emitted(part: Program) -> _Header:
         name = f"kernel{len(kernels)}"
         kernel = emit_kernel(part, SCALAR, flat=can_be_flat(part))
         texts[name] = kernel.text
         kernels[name] = msgspec.structs.replace(kernel, text="")
-        return _Function(name, part.buffers)
+        return _Header(name, part.buffers, program.workgroup_size)
 
     plan, wider = (plan_grid_sync(program, _launch(program, groups), checked=True) for groups in (1, 2))
-    parts = [
-        _Part(function(one.narrowed), None if one.copy is None else function(one.copy), one.label, one.exits)
+    segments = tuple(
+        _Segment(emitted(one.narrowed), None if one.copy is None else emitted(one.copy), one.label)
         for one in plan.segments
-    ]
-    growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
-    return _Program(
-        program.name,
-        program.buffers,
-        program.workgroup_size,
-        tuple(parts),
-        plan.state,
-        growth,
-        plan.straight,
-        plan.control,
     )
+    growth = tuple(two.words - one.words for one, two in zip(plan.state, wider.state, strict=True))
+    header = _Header(program.name, program.buffers, program.workgroup_size)
+    return _Program(header, segments, plan.state, growth, plan.straight, plan.control)
 
 
 def _launch(program: Program, groups: int) -> Launch:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
 import msgspec
 
-from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, kernel_function, this_machine
+from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, this_machine
 from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL, Kernel, can_be_flat, emit_kernel
@@ -19,6 +18,8 @@ from vyre.ir.program import Program
 # A width of 1 is code for one invocation after another, without vectors.
 SCALAR: Final = 1
 WIDTHS: Final = (4, 8, 16)
+# Launches of so many invocations for each thread, and fewer, may run as scalar code.
+_FEW_FOR_EACH_THREAD: Final = 256
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
 
@@ -33,7 +34,6 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
     kernel: Kernel
     loaded: Loaded
     address: int
-    function: Callable[[int, int, int], None]
 
 
 class CpuCode:
@@ -85,19 +85,19 @@ class Kernels:
 
     def __init__(
         self,
+        disk: DiskCache,
+        threads: int,
+        *,
         width: int | None,
         verify: bool,
-        disk: DiskCache,
-        check_elimination: bool = True,
-        *,
-        few_invocations: int = 0,
+        check_elimination: bool,
     ) -> None:
         self.machine: Machine = this_machine()
         widths = (SCALAR, *WIDTHS)
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
-        self.few_invocations = 0 if width else few_invocations
+        self.few_invocations = 0 if width else threads * _FEW_FOR_EACH_THREAD
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
@@ -124,4 +124,4 @@ class Kernels:
         code, was_kept = kept_object_code(self.disk, name, kernel.text, verify=self._verify, optimize=optimize)
         telemetry.count(**{"compile_hits" if was_kept else "compile_misses": 1})
         loaded = Loaded(code)
-        return CompiledKernel(kernel, loaded, loaded.address(KERNEL), kernel_function(loaded, KERNEL))
+        return CompiledKernel(kernel, loaded, loaded.address(KERNEL))

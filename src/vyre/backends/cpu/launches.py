@@ -37,6 +37,11 @@ def aligned_bytes(count: int) -> Array:
     return raw[start : start + count]
 
 
+def bytes_of(array: Array) -> Array:
+    """The bytes of memory, which callers' arrays have in elements."""
+    return array if array.dtype == np.uint8 else array.view(np.uint8)
+
+
 class Sharing(msgspec.Struct, frozen=True):
     """When threads share a launch: with at least ``worth_sharing`` invocations, fewer are done before another begins.
 
@@ -97,11 +102,11 @@ class PreparedLaunch:
 
     __slots__ = ("_frame", "_order", "frame", "is_shared", "is_simple", "launch", "pack", "takes_long")
 
-    def __init__(self, launch: KernelLaunch, program: Program, whole: Launch) -> None:
+    def __init__(self, kernel: CompiledKernel, program: Program, whole: Launch, sharing: Sharing) -> None:
         decls, counts = host_buffers(program), whole.counts
-        names = launch.kernel.kernel.buffers
+        names = kernel.kernel.buffers
         places = {decl.name: place for place, decl in enumerate(decls)}
-        self.launch = launch
+        self.launch = launch = KernelLaunch(kernel, whole, sharing)
         self.is_shared = launch.grain is not None
         self._order = [places[name] for name in names[: len(places)]]
         # Slots follow the head of the block: the address, then the count.
@@ -113,7 +118,7 @@ class PreparedLaunch:
         for words in launch.captures:
             block += (3, words)
         head = [0] * Frame.WORDS
-        head[Frame.KERNEL] = launch.kernel.address
+        head[Frame.KERNEL] = kernel.address
         head[Frame.TOTAL], head[Frame.GRAIN] = launch.total, launch.grain or 0
         head[Frame.BUFFERS], head[Frame.BLOCK_WORDS] = len(names), len(block)
         self._frame = np.array([*head, *block], np.int64)
@@ -121,7 +126,7 @@ class PreparedLaunch:
         self.pack = Struct(f"{len(names)}P").pack
         is_in_order = self._order == list(range(len(self._order)))
         self.is_simple = is_in_order and not launch.captures
-        self.takes_long = launch.kernel.kernel.is_unbounded or takes_long(whole.invocations, program.entry)
+        self.takes_long = kernel.kernel.is_unbounded or takes_long(whole.invocations, program.entry)
 
     def arrays(self, memory: Sequence[Array]) -> list[Array]:
         """The arrays of the kernel's buffers, in its order, from memory in binding order."""

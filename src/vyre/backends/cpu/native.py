@@ -16,11 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from vyre.backends.cpu.compile import Loaded, kept_selected_object_code
-from vyre.backends.cpu.layout import Ending
+from vyre.backends.cpu.compile import Loaded, kept_object_code
 from vyre.driver.cache import DiskCache
-
-__all__ = ["Ending", "arrays_are_known", "native"]
 
 # Behind the head that every Python object has, an array has its data pointer. Inlined accessors in NumPy's public
 # headers read it there, so it cannot move without breaking every compiled extension.
@@ -52,7 +49,8 @@ def native(disk: DiskCache) -> Loaded:
     # One per process, also when threads begin together: a second one would be unloaded while its functions run.
     with _LOADING:
         if not _LOADED:
-            _LOADED.append(Loaded(kept_selected_object_code(disk, "native", runtime_text())))
+            code, _ = kept_object_code(disk, "native", runtime_text(), optimize=None)
+            _LOADED.append(Loaded(code))
         return _LOADED[0]
 
 

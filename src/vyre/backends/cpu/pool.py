@@ -27,8 +27,6 @@ from vyre.driver.cache import DiskCache
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
 
-MISALIGNED: Final = Reason.MISALIGNED
-TIMED_OUT: Final = Reason.TIMED_OUT
 # Polls of a waiting thread before it sleeps: some tens of microseconds, longer than most kernels take between two grid
 # barriers.
 _SPIN_LIMIT: Final = 2048
@@ -95,7 +93,7 @@ def stopping_after(timeout_s: float | None, words: Array, place: int) -> Abstrac
 
 @contextmanager
 def _timed(timeout_s: float, words: Array, place: int) -> Iterator[None]:
-    timer = Timer(timeout_s, words.__setitem__, (place, TIMED_OUT))
+    timer = Timer(timeout_s, words.__setitem__, (place, Reason.TIMED_OUT))
     timer.daemon = True
     timer.start()
     try:
