@@ -45,11 +45,11 @@ def backend(tmp_path: Path, **options: int) -> CpuBackend:
     return CpuBackend(threads=2, cache=DiskCache(tmp_path), **options)
 
 
-def programs() -> tuple[Sequence[Program], Sequence[str]]:
-    return [parse(SUM), parse(SCALE)], ["a note"]
+def programs() -> tuple[Sequence[Program], bytes]:
+    return [parse(SUM), parse(SCALE)], b"a note"
 
 
-def nobody() -> tuple[Sequence[Program], Sequence[str]]:
+def nobody() -> tuple[Sequence[Program], bytes]:
     raise AssertionError("what is kept was made again")
 
 
@@ -101,7 +101,7 @@ def test_an_image_is_made_once_and_again_if_it_is_damaged(tmp_path: Path) -> Non
     on = backend(tmp_path)
     wanted = run(on, 3, on.device.load_image(b"test", programs, AS_IT_IS))
     image = backend(tmp_path).device.load_image(b"test", nobody, AS_IT_IS)
-    assert image.notes == ("a note",)
+    assert image.notes == b"a note"
     assert [(header.name, header.entry) for header in image.headers] == [("sum", ()), ("scale", ())]
     for path in tmp_path.rglob("*.bin"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -135,4 +135,4 @@ def test_buffers_are_checked(tmp_path: Path) -> None:
 )
 def test_what_has_a_start_of_its_own_or_needs_the_host_has_no_image(text: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match="an image of a program"):
-        backend(tmp_path).device.load_image(b"refused", lambda: ([parse(text)], []), AS_IT_IS)
+        backend(tmp_path).device.load_image(b"refused", lambda: ([parse(text)], b""), AS_IT_IS)

@@ -1,4 +1,4 @@
-"""The statements made from the facts find what the facts say, for every type, on every backend; and that is so."""
+"""The interpreter finds of known bits what the facts say, for every type, on every backend; and that is so."""
 
 from __future__ import annotations
 
@@ -6,43 +6,23 @@ import random
 
 import numpy as np
 import pytest
+from rewriting_support import rewrite_rows
 from sample_rows import edge_bits, result_of
 
 from cpu_support import backend
 from vyre.backends.reference import ReferenceBackend
-from vyre.driver import DispatchConfig
 from vyre.driver.backend import Backend
 from vyre.driver.optimizing import optimize
-from vyre.ir import build as b
 from vyre.ir import parse, walk
-from vyre.ir.buffers import BufferDecl
 from vyre.ir.nodes import BinOp
-from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, head, type_of
-from vyre.optimizer.facts import FACTS, Known, knowing, known_of
-from vyre.optimizer.patterns import FORWARD
-from vyre.optimizer.switches import EVERY_BIT, NOTHING
+from vyre.optimizer.facts import FACTS, Known, known_of
+from vyre.optimizer.patterns import Columns
+from vyre.optimizer.switches import PASSES
 from vyre.semantics.types import DType
 
-U32 = DType.U32
-UNTOUCHED = DispatchConfig(optimize=NOTHING)
-COLUMNS = ("head", "a0", "a1", "a2")
-MASKS = ("known0", "known1", "known2", "known3")
-FOUND = ("word", "a", "b", "action", "target")
 Masks = tuple[int, int]
 Case = tuple[str, dict[str, DType], int, list[tuple[DType, Masks]]]
-
-
-def program() -> Program:
-    """The statements, for the row of each invocation."""
-    buffers = [BufferDecl.read(name, number, U32) for number, name in enumerate((*COLUMNS, "params"))]
-    buffers += [BufferDecl.read_write(name, 5 + number, U32) for number, name in enumerate((*MASKS, "fired"))]
-    buffers += [BufferDecl.output(f"found_{name}", 10 + number, U32) for number, name in enumerate(FOUND)]
-    entry = [b.let("row", b.gid()), b.let("word", b.load("head", b.var("row")))]
-    entry += [b.let(name, b.load(column, b.var("row"))) for name, column in zip("abc", COLUMNS[1:], strict=True)]
-    entry += [b.let("action", 0), b.let("target", 0), *knowing(0)]
-    entry += [b.store(f"found_{name}", b.gid(), b.var(name)) for name in FOUND]
-    return Program.wrapped(buffers, 64, entry, name="know")
 
 
 def some_masks(dtype: DType, source: random.Random) -> Masks:
@@ -72,28 +52,24 @@ def cases(times: int, seed: int) -> list[Case]:
 
 def found(given: list[Case], on: Backend) -> list[tuple[Known, int | None]]:
     """What is found for each case, and the bits of the literal that it becomes."""
-    rows = [(word, *(len(given) + 3 * k + place for place in range(3))) for k, (_, _, word, _) in enumerate(given)]
-    known = [(0, 0)] * len(given)
-    for _, _, _, operands in given:
+    rows: list[tuple[int, int, int, int]] = []
+    masks: list[Masks] = []
+    tested = []
+    for _, _, word, operands in given:
+        places = list(range(len(rows), len(rows) + len(operands)))
         rows += [(head(Kind.LOAD, dtype), NONE, NONE, NONE) for dtype, _ in operands]
-        rows += [(0, NONE, NONE, NONE)] * (3 - len(operands))
-        known += [masks for _, masks in operands] + [(0, 0)] * (3 - len(operands))
-    for k, (_, _, _, operands) in enumerate(given):
-        rows[k] = (rows[k][0], *(rows[k][1 + place] if place < len(operands) else NONE for place in range(3)))
-    rows += [(0, NONE, NONE, NONE)] * (-len(rows) % 64)
-    known += [(0, 0)] * (len(rows) - len(known))
-    words = [[part & NONE for part in (zeros, ones, zeros >> 32, ones >> 32)] for zeros, ones in known]
-    inputs = {name: np.array(column, np.uint32) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
-    inputs |= dict(zip(MASKS, np.array(words, np.uint32).T.copy(), strict=True))
-    inputs |= {"params": np.array([EVERY_BIT], np.uint32), "fired": np.zeros(3, np.uint32)}
-    outputs = [np.frombuffer(view, np.uint32).tolist() for view in on.dispatch(program(), inputs, UNTOUCHED)]
-    masks, (word, a, high, action, target) = list(zip(*outputs[:4], strict=True)), outputs[5:]
+        masks += [one for _, one in operands]
+        a, b, c = (*places, NONE, NONE, NONE)[:3]
+        tested.append(len(rows))
+        rows.append((word, a, b, c))
+        masks.append((0, 0))
+    columns = Columns(*(list(column) for column in zip(*rows, strict=True)), masks)
     result: list[tuple[Known, int | None]] = []
-    for k, (name, _, _, _) in enumerate(given):
-        low_zeros, low_ones, high_zeros, high_ones = masks[k]
-        gives = target[k] - rows[k][1] + (name != "select") if action[k] == FORWARD else 0
-        bits = a[k] | high[k] << 32 if word[k] & 255 == Kind.LITERAL else None
-        result.append((Known(low_zeros | high_zeros << 32, low_ones | high_ones << 32, gives), bits))
+    got, _ = rewrite_rows(columns, tested, PASSES["fold"] | PASSES["bits"], on)
+    for (name, _, _, _), row, one in zip(given, tested, got, strict=True):
+        gives = 0 if one.target is None else one.target - rows[row][1] + (name != "select")
+        bits = one.words[1] | one.words[2] << 32 if one.words[0] & 255 == Kind.LITERAL else None
+        result.append((Known(*one.known, gives), bits))
     return result
 
 

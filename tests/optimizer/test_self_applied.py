@@ -16,10 +16,10 @@ from vyre.driver.optimizing import BackendDispatcher, optimize
 from vyre.ir import parse
 from vyre.ir.program import Program
 from vyre.optimizer import pipeline
+from vyre.optimizer.bytecode import rule_names, rule_table
 from vyre.optimizer.dispatcher import ProgramSet, whole_programs
 from vyre.optimizer.encode import encode
 from vyre.optimizer.kernels import Kernels, kernels
-from vyre.optimizer.rewriting import rule_names
 from vyre.optimizer.switches import EVERY_BIT
 
 NAMES = [field.name for field in msgspec.structs.fields(Kernels)]
@@ -43,7 +43,7 @@ class SelfOptimised(BackendDispatcher):
         self.own = own
 
     def programs(self) -> ProgramSet:
-        return ProgramSet(*(getattr(self.own, name) for name in NAMES), rule_names())
+        return ProgramSet(*(getattr(self.own, name) for name in NAMES), rule_names(), rule_table().words)
 
 
 def test_they_stay_legal(optimised: Kernels) -> None:
@@ -80,9 +80,10 @@ def test_they_have_no_races(groups: int) -> None:
     arena, _ = encode(parse(SMALL))
     programs = whole_programs()
     given = pipeline._given(arena, EVERY_BIT)
-    memory = pipeline._memory(given, pipeline._sizes(given, len(programs.rules)))
+    sizes = pipeline._sizes(given, len(programs.rules), workgroups=groups)
+    memory = pipeline._memory(given, sizes) | {"rules": programs.table}
     for program, _ in pipeline._steps(arena, programs):
-        inputs = {decl.name: memory[decl.name] for decl in program.input_buffers()}
+        inputs = {decl.name: memory[decl.name].view(decl.dtype.storage) for decl in program.input_buffers()}
         result = reference.run(program, inputs, grid=(groups, 1, 1), races=True, fuel=50_000_000)
         assert result.races == (), program.name
         memory |= {name: np.asarray(array) for name, array in result.outputs.items()}

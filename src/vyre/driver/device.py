@@ -115,7 +115,7 @@ class ProgramImage(Protocol):
     """Programs that are ready; ``headers`` are they without statements, ``notes`` what came with them."""
 
     headers: list[Program]
-    notes: tuple[str, ...]
+    notes: bytes
 
     def run(self, steps: Sequence[tuple[str, int, Sequence[ResidentBuffer]]]) -> None:
         """Run programs by name, each on so many workgroups, on resident buffers in binding order."""
@@ -225,7 +225,7 @@ class Device(ABC):
         return HostArrays()
 
     def load_image(
-        self, key: bytes, make: Callable[[], tuple[Sequence[Program], Sequence[str]]], config: DispatchConfig
+        self, key: bytes, make: Callable[[], tuple[Sequence[Program], bytes]], config: DispatchConfig
     ) -> ProgramImage | None:
         """Return programs ready to run, looked up by ``key`` or made of what ``make`` gives; None if it keeps none."""
         return None

@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Final, Literal, overload
 
 import msgspec
+import numpy as np
 
 from vyre.arguments import require
 from vyre.driver.backend import Backend
@@ -77,20 +78,20 @@ class BackendDispatcher(OptimizerDispatcher):
         return self._programs
 
     def _made_programs(self) -> ProgramSet:
-        def make() -> tuple[Sequence[Program], Sequence[str]]:
+        def make() -> tuple[Sequence[Program], bytes]:
             whole = whole_programs()
-            assert whole.read is not None
-            return (whole.need, whole.simplify, whole.live, whole.place, whole.pack, whole.read), whole.rules
+            notes = msgspec.msgpack.encode((whole.rules, whole.table.tobytes()))
+            return (whole.need, whole.simplify, whole.live, whole.place, whole.pack), notes
 
         self._image = self.backend.device.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
         if self._image is None:
             # Constants are folded as the reference does, or not at all.
             profile = self.backend.capabilities
             floats = tuple(dtype for dtype in FLOATS if profile.float_exact and dtype in profile.dtypes)
-            # Reading is one invocation's work, which a device of many is slow at.
-            return msgspec.structs.replace(whole_programs(floats), read=None)
-        need, simplify, live, place, pack, read = self._image.headers
-        return ProgramSet(need, simplify, live, place, pack, self._image.notes, read)
+            return whole_programs(floats)
+        need, simplify, live, place, pack = self._image.headers
+        rules, table = msgspec.msgpack.decode(self._image.notes, type=tuple[tuple[str, ...], bytes])
+        return ProgramSet(need, simplify, live, place, pack, rules, np.frombuffer(table, np.uint32))
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
         config = _UNTOUCHED if grid is None else _UNTOUCHED.with_changes(grid_override=grid)

@@ -19,8 +19,8 @@ from vyre.lib.graph.closure import INPUTS, PERSISTENT_BFS, closure_parameters, c
 from vyre.optimizer.arena import NONE
 from vyre.optimizer.dispatcher import Bytes, Grid, OptimizerDispatcher
 from vyre.optimizer.kernels import LIVE
+from vyre.optimizer.layout import RECORDS, WORDS
 from vyre.optimizer.oracle import LiveRows
-from vyre.optimizer.records import RECORDS, WORDS
 from vyre.optimizer.switches import PASSES
 
 Columns = Mapping[str, Array]

@@ -17,18 +17,15 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Arena, Kind
-from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Stores, Variable
-from vyre.optimizer.rows import numbers
+from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
 from vyre.optimizer.values import Frame, InCell, Kept, Values, Way, Written
 from vyre.semantics.scalars import to_bits, zero
 
 
 def decode(arena: Arena, outline: Outline, findings: Findings) -> tuple[Program, int, bool]:
     """The program of what was found, how many statements it has, and whether another round may find more."""
-    with collector_paused():
-        return _Decoder(arena, outline, findings).run()
+    return _Decoder(arena, outline, findings).run()
 
 
 class _Decoder:
@@ -105,9 +102,6 @@ class _Decoder:
                 self.goes_on = True
                 self._pass(items)
                 return
-            if isinstance(item, Stores):
-                self._stores(item, frame)
-                continue
             self.values.declare_until(item.end if isinstance(item, Control) else item.row, frame)
             match item:
                 case Effect(statement, row, operands, kills):
@@ -147,20 +141,6 @@ class _Decoder:
         out.append(statement)
 
     # Statements.
-
-    def _stores(self, item: Stores, frame: Frame) -> None:
-        values, out, canon = self.values, frame.out, np.asarray(self.canon)
-        assert out is not None  # statements stand in lists
-        live = np.frombuffer(self.live, np.uint8)[item.rows]
-        stores = numbers(live, item.places, item.rows, *(canon[column] for column in item.operands), item.ended)
-        declared = values.declare_between(item.rows, frame)
-        for _, (is_live, place, row, index, stored, ended) in zip(declared, stores, strict=True):
-            if not is_live:
-                continue
-            operands = values.of(index), values.of(stored)
-            if ended != NONE:
-                self._keep_loads((ended,), row)
-            out.append(n.Store(cast(n.Store, item.run[place]).buffer, *operands))
 
     def _effect(self, statement: n.Stmt, row: int, operands: tuple[int, ...], kills: Sequence[int]) -> None:
         value = self.values.value

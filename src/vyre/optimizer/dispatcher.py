@@ -52,10 +52,9 @@ class StaticBufferSet(msgspec.Struct, frozen=True):
 
 
 class ProgramSet(msgspec.Struct, frozen=True, eq=False):
-    """The optimizer's programs, and the names of its rules in the order in which they count them.
+    """The optimizer's programs, the table they interpret, and the names of its rules in the order of their counts.
 
-    Who has none to ``read`` with has programs read in Python: it is one invocation's work. Programs that have other
-    ``floats`` than these are not for them.
+    Programs that have other ``floats`` than these are not for them.
     """
 
     need: Program
@@ -64,19 +63,19 @@ class ProgramSet(msgspec.Struct, frozen=True, eq=False):
     place: Program
     pack: Program
     rules: tuple[str, ...]
-    read: Program | None = None
+    table: Array
     floats: tuple[DType, ...] = FLOATS
 
 
 def whole_programs(floats: tuple[DType, ...] = FLOATS) -> ProgramSet:
     """The programs with all their statements, for these floats."""
-    # They are long, and whoever has kept what was compiled of them does without.
+    from vyre.optimizer.bytecode import rule_names, rule_table
     from vyre.optimizer.kernels import kernels
-    from vyre.optimizer.reader import reader
-    from vyre.optimizer.rewriting import rule_names
 
     made = kernels(floats)
-    return ProgramSet(made.need, made.simplify, made.live, made.place, made.pack, rule_names(), reader(), floats)
+    return ProgramSet(
+        made.need, made.simplify, made.live, made.place, made.pack, rule_names(), rule_table().words, floats
+    )
 
 
 def words_of(name: str, data: Bytes, count: int) -> Array:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from vyre.analyze.effects import buffers_written
 from vyre.ir import nodes as n
@@ -21,17 +20,23 @@ from vyre.ir.nodes import BinOp, Let, Lit, Store, Var
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, TYPES, Arena, Arm, Kind, Leaf, head, operation_head, type_of
 from vyre.optimizer.changes import SYNCHRONISING, changes_of, visible_at_resumes
-from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.flow import EPOCH, Flow
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
-from vyre.optimizer.reader import LEAVES
-from vyre.optimizer.reading import Met, Reader
 from vyre.optimizer.rows import Rows, Scopes
-from vyre.optimizer.runs import PINNED, Parts, long_runs
 from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
+# Values that are computed where they stand, since other invocations take part.
+PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
+_LEAVES: Final[dict[type[n.Expr], Leaf]] = {
+    n.InvocationId: Leaf.INVOCATION_ID,
+    n.WorkgroupId: Leaf.WORKGROUP_ID,
+    n.LocalId: Leaf.LOCAL_ID,
+    n.NumWorkgroups: Leaf.NUM_WORKGROUPS,
+    n.SubgroupLocalId: Leaf.SUBGROUP_LANE,
+    n.SubgroupSize: Leaf.SUBGROUP_SIZE,
+}
 _EFFECT: Final = Kind.EFFECT.value
 
 
@@ -60,16 +65,14 @@ class _Loop(msgspec.Struct, eq=False):
     last_jump: int = NONE
 
 
-def encode(program: Program, reader: Reader | None = None) -> tuple[Arena, Outline]:
-    """The rows and the outline of a legal program; a ``reader`` reads what it can, and gives the same."""
-    with collector_paused():
-        return _Encoder(inline_calls(program), reader).run()
+def encode(program: Program) -> tuple[Arena, Outline]:
+    """The rows and the outline of a legal program."""
+    return _Encoder(inline_calls(program)).run()
 
 
 class _Encoder:
-    def __init__(self, program: Program, reader: Reader | None) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.reader = reader
         self.numbers = {decl.name: number for number, decl in enumerate(program.buffers)}
         self.buffer_types = {decl.name: decl.dtype for decl in program.buffers}
         self.literals: dict[tuple[int, DType], int] = {}
@@ -79,11 +82,7 @@ class _Encoder:
         self.loads: dict[int, list[int]] = {}
         self.assigned, self.changes, written = changes_of(program)
         self.sticky = visible_at_resumes(program)
-        self.runs: dict[int, Parts] = {}
-        if reader is not None:
-            self.runs = long_runs(program, self.assigned, self.sticky, reader.least, reader.most)
-        self.reads = 0
-        self.rows = Rows(in_arrays=bool(self.runs))
+        self.rows = Rows()
         self.scopes = Scopes()
         self.depths = self.scopes.depths
         # Where the walk is, what it sees there, and the lists and loops around.
@@ -92,7 +91,6 @@ class _Encoder:
         self.variables: dict[str, Variable | int] = {}
         self.declared: list[list[str]] = []
         self.flow = Flow(self.numbers, written, self.depths)
-        self.met = Met(self.rows, self.flow, self.buffer_types, self.variables, self.literals, self.leaves, self.loads)
         self._expression = self._make_walk()
         self.loops: list[_Loop] = []
         self.lists: list[Items] = []
@@ -236,9 +234,9 @@ class _Encoder:
             case n.BufLen(buffer):
                 return self._leaf(Leaf.LENGTH, self.numbers[buffer])
             case n.SubgroupLocalId() | n.SubgroupSize():
-                return self._leaf(LEAVES[type(node)], 0)
+                return self._leaf(_LEAVES[type(node)], 0)
             case n.InvocationId() | n.WorkgroupId() | n.LocalId() | n.NumWorkgroups():
-                return self._leaf(LEAVES[type(node)], node.axis)
+                return self._leaf(_LEAVES[type(node)], node.axis)
         return self._pinned(node, given)
 
     def _above(self, rows: Iterable[int]) -> int:
@@ -282,27 +280,17 @@ class _Encoder:
     def _statements(self, body: n.Body) -> Items:
         items = Items(self.scope, [])
         self.lists.append(items)
-        runs = self.runs.get(id(body))
-        if self.reader is None or runs is None:
-            self._walk(body, items, body)
-        else:
-            for first, behind, is_run in runs:
-                if is_run:
-                    self._read(body, first, behind, items, self.reader)
-                else:
-                    self._walk(body[first:behind], items, body)
-                if not items.falls:
-                    break
+        self._walk(body, items)
         self.lists.pop()
         return items
 
-    def _walk(self, part: n.Body, items: Items, body: n.Body) -> None:
-        """Goes through a part of a list, up to a jump."""
+    def _walk(self, body: n.Body, items: Items) -> None:
+        """Goes through a list, up to a jump."""
         declared, variables, row_of = self.declared[-1], self.variables, self._expression
         named_rows, names = self.named
         add, write, scope, control = self.rows.add, self.flow.write, self.scope, self.control
         assigned, sticky, are_values = self.assigned, self.sticky, not self.assigned and not self.sticky
-        for statement in part:
+        for statement in body:
             if type(statement) is Let:
                 name, row = statement.name, row_of(statement.value)
                 declared.append(name)
@@ -322,44 +310,6 @@ class _Encoder:
             if not items.falls:
                 self.skips |= statement is not body[-1]
                 break
-
-    def _read(self, body: n.Body, first: int, behind: int, items: Items, reader: Reader) -> None:
-        while first < behind:
-            known = self.met.words
-            left = behind - first
-            read = 0
-            if self.reads < reader.most and left >= known * reader.share:
-                self.reads += 1
-                read = self._take(body[first:behind], items, reader, is_last=behind == len(body))
-            # What was told and written in vain is paid for by walking, so that it cannot be done too often.
-            walked = max(reader.least, known + left - read >> 3)
-            self._walk(body[first + read : min(behind, first + read + walked)], items, body)
-            first += read + walked
-
-    def _take(self, run: n.Body, items: Items, reader: Reader, *, is_last: bool) -> int:
-        """Takes over what the reader reads of a run, and says how many statements that is.
-
-        Nobody looks for the variables of a run that is the last of its list.
-        """
-        is_end = is_last and len(self.lists) == 1
-        taken = reader.take(run, self.met, self.scope, self.control, self.program.stats(), is_end=is_end)
-        if taken is None:
-            return 0
-        items.items.append(taken.stores)
-        rows, names = self.named
-        rows.frombytes(taken.values.view(np.uint8).data)
-        if names or not is_end or taken.statements < len(run):
-            names.extend(taken.names)
-        else:
-            # Nobody adds to the one list or to the other any more.
-            self.named = rows, taken.names
-        if self.declared[-1]:
-            self.declared[-1].extend(taken.names)
-        else:
-            self.declared[-1] = taken.names
-        if not is_last or taken.statements < len(run):
-            self.variables.update(zip(taken.names, taken.values.tolist(), strict=True))
-        return taken.statements
 
     def _statement(self, statement: n.Stmt) -> None:
         match statement:

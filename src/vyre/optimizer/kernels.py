@@ -25,19 +25,18 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, USES_NOTHING, Arm, Kind
-from vyre.optimizer.records import in_records
+from vyre.optimizer.bytecode import rule_table
+from vyre.optimizer.evaluate import evaluate
+from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, WORKGROUP, in_records
+from vyre.optimizer.rewrite import note_literal, resolved, rewriting, same_value
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
 from vyre.semantics.types import FLOATS, DType
 
-WORKGROUP: Final = 64
 SLOT: Final = 1 << 31
-ALONE: Final = 1 << 31
 MOST_SWEEPS: Final = 4
-MOST_STEPS: Final = 6
 # The generator of the region around all of ``live``, by which dispatchers know it.
 LIVE: Final = "vyre.optimizer.live"
-PACKED_NOWHERE: Final = (1 << 30) - 1
 
 _RECORDS: Final = """
   buffer 0 records: u32[] readwrite"""
@@ -64,18 +63,6 @@ def _stretch(number: str) -> str:
 
 # Of a stretch, only what is needed.
 _LEFT: Final = "start = end - needed_count[here]"
-
-
-def _resolved(row: str) -> str:
-    """The row that stands for another, of a level that is done."""
-    return f"select({row} == {NONE}, {NONE}, canon[{row}])"
-
-
-def _same(a: str, b: str) -> str:
-    """Whether two rows are one value: the same row, or equal literals."""
-    literal = f"((head[{a}] & 255) == {Kind.LITERAL.value})"
-    equal = f"(head[{a}] == head[{b}]) & (a0[{a}] == a0[{b}]) & (a1[{a}] == a1[{b}])"
-    return f"(({a} == {b}) | ({literal} & {equal}))"
 
 
 def _swaps(word: str) -> str:
@@ -137,11 +124,11 @@ def _intern(*, alone: bool) -> str:
                 let z1 = a2[found]
                 equal = head[found] == made
                 if sort == {Kind.LOAD.value} {{
-                  equal = equal & {_same("x", "x1")} & (y == y1) & (z == z1)
+                  equal = equal & {same_value("x", "x1")} & (y == y1) & (z == z1)
                 }} else {{
-                  let straight = {_same("x", "x1")} & {_same("y", "y1")}
-                  let crossed = {_swaps("made")} & {_same("x", "y1")} & {_same("y", "x1")}
-                  equal = equal & (straight | crossed) & {_same("z", "z1")}
+                  let straight = {same_value("x", "x1")} & {same_value("y", "y1")}
+                  let crossed = {_swaps("made")} & {same_value("x", "y1")} & {same_value("y", "x1")}
+                  equal = equal & (straight | crossed) & {same_value("z", "z1")}
                   equal = equal & ((sort != {Kind.PHI.value}) | (scope[row] == scope[found]))
                 }}
               }}
@@ -210,9 +197,9 @@ _MAKE_RECORD: Final = f"""
 _LOOK_AT_LOOP: Final = f"""
       if ((given_head[looked] & 255) == {Kind.LOOP.value}) & (settled[looked] == 0) {{
         let row = looked
-        let back = {_resolved("a1[row]")}
-        let before = {_resolved("a0[row]")}
-        if (back == {NONE}) | (back == row) | {_same("back", "before")} {{
+        let back = {resolved("a1[row]")}
+        let before = {resolved("a0[row]")}
+        if (back == {NONE}) | (back == row) | {same_value("back", "before")} {{
           settled[row] = 1
           again[0] = 1
         }}
@@ -282,7 +269,9 @@ program need(workgroup {WORKGROUP}) {{
 }}
 """
 
-_SIMPLIFY: Final = f"""
+
+def _simplify() -> str:
+    return f"""
 program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 1 given_head: u32[] read
   buffer 2 given_a0: u32[] read
@@ -299,6 +288,8 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 13 again: u32[1] readwrite
   buffer 14 fired: u32[] readwrite
   buffer 15 settled: u32[] readwrite
+  buffer 16 rules: u32[] read
+  buffer 17 registers: u64[] readwrite
 
   let me = gid.x
   let stride = num_wg.x * {WORKGROUP}
@@ -329,22 +320,14 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           let old_a = a0[row]
           let old_b = a1[row]
           let old_c = a2[row]
-          let a = {_resolved("old_a")}
-          let b = {_resolved("old_b")}
+          let a = {resolved("old_a")}
+          let b = {resolved("old_b")}
           let c = {NONE}
-          if old_c != {NONE} {{ c = {_resolved("old_c")} }}
+          if old_c != {NONE} {{ c = {resolved("old_c")} }}
           let spare = rows + row
-          let steps = 0
-          let action = 0
-          let target = 0
-          while steps < {MOST_STEPS} {{
-            steps = steps + 1
-            action = 0
-            region "rewrite" {{ }}
-            if action != 3 {{ break }}
-          }}
-          region "known" {{ }}
-          if action == 1 {{
+          let target = row
+          {rewriting(rule_table())}
+          if forwarded {{
             canon[row] = target
           }} else {{
             let is_operation = (word & 255) == {Kind.OPERATION.value}
@@ -363,13 +346,13 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
             if around != 0 {{ early[row] = around }}
           }}
         }} else if kind == {Kind.LOAD.value} {{
-          let index = {_resolved("a0[row]")}
+          let index = {resolved("a0[row]")}
           a0[row] = index
           early[row] = max(early[index], scope[row])
         }} else if (kind == {Kind.PHI.value}) | (kind == {Kind.JOIN.value}) {{
-          let first = {_resolved("a0[row]")}
-          let second = {_resolved("a1[row]")}
-          let condition = {_resolved("a2[row]")}
+          let first = {resolved("a0[row]")}
+          let second = {resolved("a1[row]")}
+          let condition = {resolved("a2[row]")}
           a0[row] = first
           a1[row] = second
           a2[row] = condition
@@ -377,7 +360,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           let one = {NONE}
           if (head[condition] & 255) == {Kind.LITERAL.value} {{
             one = select(a0[condition] == 0, second, first)
-          }} else if (second == {NONE}) | {_same("first", "second")} {{
+          }} else if (second == {NONE}) | {same_value("first", "second")} {{
             one = first
           }}
           if one != {NONE} {{
@@ -386,15 +369,19 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           }}
         }} else if kind == {Kind.LOOP.value} {{
           early[row] = scope[row]
-          if settled[row] != 0 {{ canon[row] = {_resolved("a0[row]")} }}
+          if settled[row] != 0 {{ canon[row] = {resolved("a0[row]")} }}
         }} else if kind == {Kind.PINNED.value} {{
-          a0[row] = {_resolved("a0[row]")}
-          a1[row] = {_resolved("a1[row]")}
-          a2[row] = {_resolved("a2[row]")}
+          a0[row] = {resolved("a0[row]")}
+          a1[row] = {resolved("a1[row]")}
+          a2[row] = {resolved("a2[row]")}
           early[row] = scope[row]
         }} else {{
           early[row] = scope[row]
-          if kind == {Kind.LITERAL.value} {{ region "literal" {{ }} }}
+          if kind == {Kind.LITERAL.value} {{
+            let low = a0[row]
+            let high = a1[row]
+            {note_literal("row", "word", "low", "high")}
+          }}
         }}
         {_KEY}
         if is_narrow {{ {_intern(alone=True)} }}
@@ -691,17 +678,15 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
 
 @cache
 def kernels(floats: tuple[DType, ...] = FLOATS) -> Kernels:
-    """The programs, made once; constants are folded in these floats only."""
-    # A process that has their code does without all of this.
+    """The programs, made once; constants are evaluated in these floats only."""
     from vyre.ir.parser import parse
-    from vyre.optimizer.rewriting import steps
 
-    simplify = parse(_SIMPLIFY)
-    bodies = steps(floats)
+    body = evaluate(floats)
 
     def fill(statement: n.Stmt) -> tuple[n.Stmt, ...]:
-        return bodies[statement.generator] if isinstance(statement, n.Region) else (statement,)
+        return body if isinstance(statement, n.Region) else (statement,)
 
+    simplify = parse(_simplify())
     simplify = simplify.with_entry(walk.rewrite(simplify.entry, on_statement=fill))
     live = parse(_LIVE)
     live = live.with_entry((n.Region(LIVE, None, live.entry),))

@@ -24,8 +24,9 @@ from vyre.optimizer.arena import (
 from vyre.optimizer.encode import STICKY
 from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE, known_of
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.kernels import MOST_STEPS, MOST_SWEEPS
+from vyre.optimizer.kernels import MOST_SWEEPS
 from vyre.optimizer.patterns import BECOME_LITERAL, FORWARD, Columns, find_action
+from vyre.optimizer.rewrite import MOST_STEPS
 from vyre.optimizer.rules import BY_OPERATION, GROUPS, TABLE
 from vyre.optimizer.switches import EVERYTHING, Optimization
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
@@ -120,10 +121,12 @@ class LiveRows:
 
 def analyse(arena: Arena, switches: Optimization = EVERYTHING) -> Findings:
     """What the kernels find in an arena, with these switches."""
-    return _Oracle(arena, switches.off).run()
+    return Analysis(arena, switches.off).run()
 
 
-class _Oracle:
+class Analysis:
+    """The plain definition of what the kernels find, row by row."""
+
     def __init__(self, arena: Arena, off: frozenset[str]) -> None:
         self.arena = arena
         self.off = off
@@ -280,15 +283,19 @@ class _Oracle:
             if candidate != NONE and self._is_around(self.early[candidate], self.scope[row]):
                 self.canon[row] = candidate
         else:
-            self._rewrite(row)
-            self._know(row)
+            self.rewrite(row)
             if kind_of(self.head[row]) == Kind.OPERATION:
                 operands = self.a0[row], self.a1[row], self.a2[row]
                 self.early[row] = max(self.early[x] for x in operands if x != NONE)
             else:
                 self.early[row] = 0
 
-    def _rewrite(self, row: int) -> None:
+    def rewrite(self, row: int) -> None:
+        """Find what becomes of an operation of which the operands are known."""
+        self._apply_rules(row)
+        self._know(row)
+
+    def _apply_rules(self, row: int) -> None:
         """A few steps of folding and rules."""
         spare = self.arena.rows + row
         self.before = self.head[row], self.a0[row], self.a1[row], self.a2[row]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from vyre.ir import nodes as n
-from vyre.ir.binding import Array
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE
 from vyre.semantics.types import DType
@@ -30,19 +29,6 @@ class Effect(msgspec.Struct, eq=False, gc=False):
     row: int
     operands: tuple[int, ...]
     kills: Sequence[int]
-
-
-class Stores(msgspec.Struct, eq=False):
-    """The effects of a run of statements, of which those at some places are stores; of a large program many.
-
-    ``ended`` are the versions of memory that end there, NONE where nobody loads one.
-    """
-
-    run: n.Body
-    places: Array
-    rows: Array
-    operands: tuple[Array, Array]
-    ended: Array
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):
@@ -75,7 +61,7 @@ class Items(msgspec.Struct, eq=False):
     """A list of statements with its scope. ``falls`` says whether control can reach its end."""
 
     scope: int
-    items: list[Effect | Stores | Pinned | Assigned | Bound | Control | Jump]
+    items: list[Effect | Pinned | Assigned | Bound | Control | Jump]
     falls: bool = True
 
 

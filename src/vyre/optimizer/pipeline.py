@@ -20,7 +20,6 @@ from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
-from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import (
     OptimizerDispatcher,
@@ -32,9 +31,7 @@ from vyre.optimizer.dispatcher import (
 )
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
-from vyre.optimizer.reading import reader_of
-from vyre.optimizer.records import WORDS
+from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, REGISTERS, WORDS, WORKGROUP
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
 from vyre.optimizer.switches import EVERY_BIT
@@ -72,9 +69,7 @@ def optimize_with(
     """
     if not checked:
         check(program).raise_if_invalid()
-    # What the rounds make is gone before the collector could look through it.
-    with collector_paused():
-        return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given)
+    return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given)
 
 
 def _in_rounds(
@@ -102,10 +97,9 @@ def _in_rounds(
     goes_on = True
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
-        reader = reader_of(dispatcher)
-        arena, outline = timed("encode", encode, program, reader)
+        arena, outline = timed("encode", encode, program)
         findings, was_hit, times = timed("kernels", _find, arena, dispatcher, groups)
-        waits += times + (0 if reader is None else reader.times)
+        waits += times
         better, statements, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
         sweeps, hits = sweeps + findings.sweeps, hits + was_hit
@@ -133,13 +127,13 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
     programs = dispatcher.programs()
     _require_floats(arena, programs, dispatcher)
     given, steps = _given(arena, groups), _steps(arena, programs)
-    sizes = _sizes(given, len(programs.rules))
+    sizes = _sizes(given, len(programs.rules), _workgroups(arena))
     was_hit, waits = False, 1
     if dispatcher.supports_persistent():
-        read, was_hit = _run_resident(dispatcher, given, sizes, steps)
+        read, was_hit = _run_resident(dispatcher, given, sizes, steps, programs.table)
     else:
         waits = len(steps)
-        read = _run_each(dispatcher, given, sizes, steps)
+        read = _run_each(dispatcher, given, sizes, steps, programs.table)
     packed = read["packed"]
     place = packed >> 2
     place[place == PACKED_NOWHERE] = NONE
@@ -183,11 +177,12 @@ def _given(arena: Arena, groups: int) -> dict[str, Array]:
     return given | {"params": np.array(params, np.uint32)}
 
 
-def _sizes(given: Mapping[str, Array], rules: int) -> dict[str, int]:
+def _sizes(given: Mapping[str, Array], rules: int, workgroups: int) -> dict[str, int]:
     """The words of the kernels' own buffers; behind each row there is room for a literal."""
     rows = len(given["given_head"])
     sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
     sizes |= {"records": 2 * rows * WORDS["records"], "table": _slots(rows) * WORDS["table"]}
+    sizes["registers"] = 2 * REGISTERS * WORKGROUP * workgroups
     sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
     return sizes | {"needed": rows, "needed_order": rows, "needed_count": len(given["stretches"])}
 
@@ -205,18 +200,23 @@ def _stretches(levels: Array) -> Array:
 
 
 def _steps(arena: Arena, programs: ProgramSet) -> Steps:
-    """The kernels with their grids: as many workgroups as a level has use for, and a few if there are many levels."""
-    width = len(arena.order) // max(1, arena.level_count)
-    groups = max(1, min(_MOST_WORKGROUPS, width // (_ROWS_EACH * WORKGROUP)), min(4, arena.rows // 4096))
+    """The kernels with their grids."""
+    groups = _workgroups(arena)
     every = max(1, -(-2 * arena.rows // WORKGROUP))
     levels = programs.need, programs.simplify, programs.live, programs.place
     return [*((program, groups) for program in levels), (programs.pack, every)]
 
 
+def _workgroups(arena: Arena) -> int:
+    """As many workgroups as a level has use for, and a few if there are many levels."""
+    width = len(arena.order) // max(1, arena.level_count)
+    return max(1, min(_MOST_WORKGROUPS, width // (_ROWS_EACH * WORKGROUP)), min(4, arena.rows // 4096))
+
+
 def _run_each(
-    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps
+    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps, table: Array
 ) -> dict[str, Array]:
-    memory = _memory(given, sizes)
+    memory = _memory(given, sizes) | {"rules": table}
     for program, grid in steps:
         inputs = [memory[decl.name].tobytes() for decl in program.input_buffers()]
         outputs = dispatcher.dispatch(program, inputs, (grid,))
@@ -226,11 +226,15 @@ def _run_each(
 
 
 def _run_resident(
-    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps
+    dispatcher: OptimizerDispatcher, given: Mapping[str, Array], sizes: Mapping[str, int], steps: Steps, table: Array
 ) -> tuple[dict[str, Array], bool]:
     byte_lens = {name: 4 * size for name, size in sizes.items()}
-    with _held_static(dispatcher, given) as (fixed, was_hit), dispatcher.held(byte_lens) as own:
-        held = fixed | own
+    with (
+        _held_static(dispatcher, "optimizer.rules", {"rules": table}) as (rules, _),
+        _held_static(dispatcher, "optimizer.arena", given) as (fixed, was_hit),
+        dispatcher.held(byte_lens) as own,
+    ):
+        held = rules | fixed | own
         fills = [(held[name], byte_lens[name], 0) for name in _BLANK]
         launches = [_launch(program, held, grid) for program, grid in steps]
         ranges = [ResidentRange(held[name], 0, byte_lens[name]) for name in _READ]
@@ -243,9 +247,11 @@ def _run_resident(
 
 
 @contextmanager
-def _held_static(dispatcher: OptimizerDispatcher, given: Mapping[str, Array]) -> Iterator[tuple[dict[str, int], bool]]:
+def _held_static(
+    dispatcher: OptimizerDispatcher, domain: str, given: Mapping[str, Array]
+) -> Iterator[tuple[dict[str, int], bool]]:
     """The buffers of what never changes, and whether they were on the device already."""
-    static = dispatcher.acquire_static("optimizer.arena", [column.view(np.uint8).data for column in given.values()])
+    static = dispatcher.acquire_static(domain, [column.view(np.uint8).data for column in given.values()])
     try:
         if len(static.handles) != len(given):
             raise DispatchFailed(

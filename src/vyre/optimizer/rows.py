@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -19,18 +19,14 @@ _USUAL: Final = {"a2": NONE, "scope": 0, "d0": NONE, "d1": NONE}
 
 
 class Rows:
-    """The rows so far. ``levels`` are -1 for rows of statements.
+    """The rows so far. ``levels`` are -1 for rows of statements."""
 
-    Lists are quicker to look into than arrays, which can take many rows at once.
-    """
-
-    def __init__(self, *, in_arrays: bool = False) -> None:
-        columns: list[list[int] | array[int]]
-        columns = [array("I"), array("I"), array("I"), array("i")] if in_arrays else [[], [], [], []]
-        self.heads, self.first, self.second, self.levels = columns
+    def __init__(self) -> None:
+        self.heads: list[int] = []
+        self.first: list[int] = []
+        self.second: list[int] = []
+        self.levels: list[int] = []
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
-        self._scattered: list[tuple[str, Array, Any]] = []
-        self._last: tuple[Array, ...] = ()
         # From which row on so many loops are around in which invocations meet.
         self._meetings: list[tuple[int, int]] = [(0, 0)]
 
@@ -70,28 +66,6 @@ class Rows:
             self.rare["d1"][row] = d1
         return row
 
-    def extend(self, head: Array, a0: Array, a1: Array, level: Array, *, is_end: bool) -> None:
-        """Many new rows in arrays, by their columns; none comes behind those at the end, so that they stay there."""
-        if is_end:
-            self._last = head, a0, a1, level
-            return
-        for column, more in ((self.heads, head), (self.first, a0), (self.second, a1), (self.levels, level)):
-            assert isinstance(column, array)
-            column.frombytes(more.view(np.uint8).data)
-
-    def scatter(self, name: str, rows: Array, values: Any) -> None:
-        """Gives many rows, or none, words in a column that few have one in."""
-        if len(rows):
-            self._scattered.append((name, rows, values))
-
-    def heads_and_levels(self, rows: Array) -> list[Array]:
-        """The words of some rows in arrays."""
-        found = []
-        for column in (self.heads, self.levels):
-            assert isinstance(column, array)
-            found.append(np.frombuffer(column, np.uint32)[rows])
-        return found
-
     def note_meetings(self, count: int) -> None:
         """Says of how many loops in which invocations meet the rows that come now are inside."""
         if self._meetings[-1][1] != count:
@@ -106,14 +80,9 @@ class Rows:
 
     def arena(self, scopes: Scopes) -> Arena:
         """All rows and scopes as an arena."""
-        columns = [words(self.heads), words(self.first), words(self.second), words(self.levels, "i")]
-        if self._last:
-            columns = [_joined(*both) for both in zip(columns, self._last, strict=True)]
-        *values, levels = columns
-        made = dict(zip(("head", "a0", "a1"), values, strict=True))
+        levels = words(self.levels, "i")
+        made = {"head": words(self.heads), "a0": words(self.first), "a1": words(self.second)}
         made |= {name: _scattered(len(levels), usual, self.rare[name]) for name, usual in _USUAL.items()}
-        for name, rows, values in self._scattered:
-            made[name][rows] = values
         by_level = order_by_level(levels.view(np.int32))
         meetings = self._meetings_by_row(len(levels))
         return Arena(len(levels), made, *by_level, meetings, *map(words, scopes.columns()))
@@ -161,10 +130,6 @@ def numbers(*columns: Array) -> Iterator[tuple[int, ...]]:
         return zip(*(column.tolist() for column in columns), strict=True)
     starts = range(0, len(columns[0]), _AT_ONCE)
     return chain.from_iterable(numbers(*(column[start : start + _AT_ONCE] for column in columns)) for start in starts)
-
-
-def _joined(first: Array, second: Array) -> Array:
-    return np.concatenate((first, second)) if len(first) else second
 
 
 def _scattered(size: int, usual: int, rare: Mapping[int, int]) -> Array:

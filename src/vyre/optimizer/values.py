@@ -7,9 +7,9 @@ later, before memory or a cell changes, may turn out not to be needed, and then 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import Enum
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -266,16 +266,6 @@ class Values:
         # No two positions are the same, so there are no more of them before the end than numbers.
         frame.passed = stop = bisect_left(self.positions, end, start, min(stop, start + most))
         self._declare_all(numbers(*(column[start:stop] for column in self.pending)), frame)
-
-    def declare_between(self, ends: Array, frame: Frame) -> Iterator[None]:
-        """Does the same for one row after another."""
-        start, stop = frame.passed, frame.stop
-        parts = numbers(*(column[start:stop] for column in self.pending))
-        for (end,) in numbers(start + np.searchsorted(np.asarray(self.positions)[start:stop], ends)):
-            if start < end:
-                self._declare_all(islice(parts, end - start), frame)
-                frame.passed = start = end
-            yield
 
     def _declare_all(self, parts: Iterable[tuple[int, ...]], frame: Frame) -> None:
         """Writes values in that order, each by its row, those of two operands, and the code of its operation.

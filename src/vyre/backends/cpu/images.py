@@ -48,7 +48,7 @@ _MOST_TABLES: Final = 32
 _MOST_STATE_KEPT: Final = 1 << 16
 _SOURCES: Final = ("backends/cpu", "emit", "emit/llvm", "lower", "analyze", "ir", "semantics")
 
-MakeImage = Callable[[], tuple[Sequence[Program], Sequence[str]]]
+MakeImage = Callable[[], tuple[Sequence[Program], bytes]]
 # A program, its workgroups, and for each of its host buffers which memory it is.
 _Step = tuple[str, int, tuple[int, ...]]
 
@@ -87,7 +87,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     programs: tuple[_Program, ...]
     kernels: dict[str, Kernel]
     code: tuple[bytes, ...]
-    notes: tuple[str, ...]
+    notes: bytes
 
 
 class _ImageCode(msgspec.Struct, frozen=True, eq=False):
@@ -219,13 +219,13 @@ def _read(body: bytes, facts: tuple[str, ...]) -> _Stored | None:
     return stored if stored is not None and all(map(can_be_loaded, stored.code)) else None
 
 
-def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool) -> _Stored:
+def _stored(programs: Sequence[Program], notes: bytes, *, optimize: bool) -> _Stored:
     kernels: dict[str, Kernel] = {}
     described: dict[str, _Program] = {}
     code: list[Future[bytes]] = []
-    # LLVM works on the text of one program while that of the next, which is longer, is being written.
+    # LLVM compiles the text of the longest program while those of the others are being written.
     with ThreadPoolExecutor(1, "vyre-image") as threads:
-        for given in sorted(programs, key=lambda one: one.stats().expressions):
+        for given in sorted(programs, key=lambda one: -one.stats().expressions):
             texts: dict[str, str] = {}
             described[given.name] = _written(binder_of(given).program, kernels, texts)
             for is_long in (False, True):
@@ -233,7 +233,7 @@ def _stored(programs: Sequence[Program], notes: Sequence[str], *, optimize: bool
                 if some:
                     code.append(threads.submit(linked_object_code, some, optimize=optimize and not is_long))
     in_order = tuple(described[one.name] for one in programs)
-    return _Stored(in_order, kernels, tuple(one.result() for one in code), tuple(notes))
+    return _Stored(in_order, kernels, tuple(one.result() for one in code), notes)
 
 
 def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]) -> _Program:

@@ -1,8 +1,7 @@
-"""How do the columns of the kernels lie in memory? Those that are asked for together stand together.
+"""Memory layout of the kernels: records of columns, registers, and the sizes that host and kernels share.
 
-Kernels name columns; in memory, some of them are the fields of a record. Whoever looks at an operand then waits for
-one line of memory instead of one for each column, which is most of the time that large programs take.
-"""
+Kernels name columns; in memory some of them are the fields of a record, so that a row costs one cache line instead of
+one for each column."""
 
 from __future__ import annotations
 
@@ -15,6 +14,14 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
 
+# Invocations of a workgroup.
+WORKGROUP: Final = 64
+# Marks a stretch of the order that one invocation goes through alone.
+ALONE: Final = 1 << 31
+# The place of a value that has none, as it is packed.
+PACKED_NOWHERE: Final = (1 << 30) - 1
+# Registers of each invocation, in which the rule table computes.
+REGISTERS: Final = 32
 # The columns by record, and how many words there are from one record to the next: a line of memory for each row.
 RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "records": ("head", "a0", "a1", "a2", "canon", "early", "place", "uses", "known0", "known1", "known2",
