@@ -1,15 +1,20 @@
-"""How fast is the optimizer, and what is it worth? Beside LLVM's own passes on the same code, and on real kernels.
+"""Speed and effect of the optimizer: first calls, code beside LLVM's own passes, and real kernels.
 
-``python bench/optimizer.py [--quick] [--only PART ...]``. Code of 1k to 1M operations, wide and chain-shaped, goes from
-program to program, and through LLVM's instcombine, sccp and adce (reading its text is not counted); both results are
-executed first. Then kernels of 200 operations, and the kernels of this directory and of the examples with and without.
+``python bench/optimizer.py [--quick] [--only PART ...]``. New processes make their first call of a kernel, with an empty
+cache and with a warm one; the optimizer's kernels are compiled from nothing. Code of 1k to 1M operations, wide and
+chain-shaped, goes from program to program, and through LLVM's instcombine, sccp and adce (reading its text is not
+counted); both results are executed first. Then kernels of 200 operations, and the kernels of this directory, of the
+examples and of the library with and without the optimizer.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +24,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+import vyre
 from integer_code import INPUTS, Passes, as_llvm, as_program, computed, executed, integer_code
 from measure import Samples, machine, sample
 from peers import Array
@@ -35,11 +41,13 @@ from vyre.optimizer.encode import encode
 from vyre.optimizer.pipeline import Report, optimize_with
 from workloads import WORKLOADS, program
 
-PARTS = ("code", "small", "effect")
+PARTS = ("start", "code", "small", "effect")
 SHAPES = ("wide", "chain")
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-_LEAST_RATIO, _MOST_GROWTH, _MOST_SECONDS, _MOST_SYNCHRONISATIONS = 3.0, 13.0, 0.005, 2.0
+_LEAST_RATIO, _MOST_GROWTH, _MOST_SECONDS, _MOST_SYNCHRONISATIONS = 1.0, 13.0, 0.002, 1.0
+_MOST_FIRST, _MOST_WARM = 0.5, 0.15
+_MOST_COMPILE = {"cpu": 0.4, "webgpu": 3.0}
 
 
 class Outcome(msgspec.Struct):
@@ -57,7 +65,7 @@ def main() -> None:
     given = parser.parse_args()
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     outcome = Outcome({}, [], {})
-    parts = {"code": compare_code, "small": time_small_kernels, "effect": show_effect}
+    parts = {"start": time_start, "code": compare_code, "small": time_small_kernels, "effect": show_effect}
     with CpuBackend() as backend:
         growth = Growth(BackendDispatcher(backend)) if "code" in given.only and not given.quick else None
         for part in given.only:
@@ -78,6 +86,110 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
     text = "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)) + "\n"
     print(text, flush=True)
     return text
+
+
+_FIRST_CALL = """
+import numpy as np, vyre
+from vyre import f32
+
+@vyre.kernel
+def combine(a: f32, x: vyre.In[f32], y: vyre.InOut[f32]):
+    i = vyre.gid()
+    if i < len(y):
+        y[i] = a * x[i] + y[i]{more}
+
+x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
+combine[len(y)](2.0, x, y)
+assert y[3] == 7 + {expected}
+"""
+
+
+def time_start(_: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
+    """First calls in new processes, over what importing NumPy takes; and compiling the optimizer's own kernels."""
+    seconds: dict[str, list[float]] = {
+        "numpy": [],
+        "empty cache": [],
+        "warm cache": [],
+        "warm cache, another kernel": [],
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        environment = _installed(directory)
+        scripts = {}
+        for name, more, expected in (("first", "", "0"), ("other", " * 3.0", "2")):
+            scripts[name] = Path(directory, f"{name}.py")
+            scripts[name].write_text(_FIRST_CALL.format(more=more, expected=expected))
+
+        def run(name: str, *command: str, cache: str) -> None:
+            start = perf_counter()
+            subprocess.run([sys.executable, *command], check=True, env=environment | {"VYRE_CACHE_DIR": cache})
+            seconds[name].append(perf_counter() - start)
+
+        for turn in range(4 if quick else 9):
+            cache = f"{directory}/cache{turn}"
+            run("numpy", "-c", "import numpy", cache=cache)
+            run("empty cache", str(scripts["first"]), cache=cache)
+            run("warm cache", str(scripts["first"]), cache=cache)
+            run("warm cache, another kernel", str(scripts["other"]), cache=cache)
+            if not turn:
+                # The first round compiles Python's bytecode.
+                for times in seconds.values():
+                    times.clear()
+    taken = outcome.samples["start"] = Samples(seconds)
+    base, rows = taken.best("numpy"), []
+    for name, most in (
+        ("empty cache", _MOST_FIRST),
+        ("warm cache", _MOST_WARM),
+        ("warm cache, another kernel", _MOST_WARM),
+    ):
+        over = taken.best(name) - base
+        rows.append([f"first call, {name}", shown(over), f"at most {shown(most)}"])
+        outcome.promises[f"first call, {name}: {shown(over)} over import numpy, at most {shown(most)}"] = over <= most
+    for name, most in _MOST_COMPILE.items():
+        times = _compile_kernels(name, 3 if quick else 5)
+        if not times:
+            rows.append([f"kernels on {name}", "gap: it cannot run here", ""])
+            continue
+        best = min(times)
+        rows.append([f"kernels on {name}, from nothing", shown(best), f"at most {shown(most)}"])
+        outcome.promises[f"the kernels compile on {name} in {shown(best)}, at most {shown(most)}"] = best <= most
+    outcome.tables.append(_table(["start", "time", "promised"], rows))
+
+
+_COMPILE = r"""
+import sys, time
+import numpy as np, vyre
+from vyre.driver.optimizing import BackendDispatcher
+from vyre.ir import parse
+device = vyre.backend(sys.argv[1])
+device.prepare()
+from vyre.optimizer.dispatcher import whole_programs
+whole_programs()
+program = parse("program one(workgroup 1) { buffer 0 a: u32[1] readwrite\n a[0] = a[0] + 0 }")
+start = time.perf_counter()
+vyre.optimize(program, BackendDispatcher(device))
+print(time.perf_counter() - start)
+"""
+
+
+def _installed(directory: str) -> dict[str, str]:
+    """The environment of processes in which Python keeps its bytecode, as it does for an installed package."""
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": f"{directory}/bytecode"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
+def _compile_kernels(backend: str, times: int) -> list[float]:
+    """Seconds until new processes have compiled the kernels and optimized a program of one line."""
+    if backend not in [one.name for one in vyre.list_backends() if one.available]:
+        return []
+    seconds = []
+    with tempfile.TemporaryDirectory() as directory:
+        for turn in range(times + 1):
+            cache = {"VYRE_CACHE_DIR": f"{directory}/cache{turn}", "MESA_SHADER_CACHE_DISABLE": "true"}
+            command = [sys.executable, "-c", _COMPILE, backend]
+            ran = subprocess.run(command, check=True, env=_installed(directory) | cache, capture_output=True, text=True)
+            seconds.append(float(ran.stdout))
+    return seconds[1:]
 
 
 def compare_code(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:

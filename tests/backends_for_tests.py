@@ -147,8 +147,8 @@ class ForwardingDevice(Device):
     def host_arrays(self) -> HostArrays:
         return self.inner.host_arrays()
 
-    def load_image(self, key: bytes, make: Any, config: DispatchConfig) -> ProgramImage | None:
-        return self.inner.load_image(key, make, config)
+    def load_image(self, key: bytes, make: Any) -> ProgramImage | None:
+        return self.inner.load_image(key, make)
 
     def explain(self, code: Code) -> list[str]:
         return self.inner.explain(code)

@@ -69,14 +69,14 @@ def run(on: CpuBackend, groups: int, image: Image | None = None, length: int | N
 @pytest.mark.parametrize("width", [1, 4, 16])
 def test_an_image_gives_the_same_bytes_for_any_grid(width: int, tmp_path: Path) -> None:
     on = backend(tmp_path, width=width)
-    image = on.device.load_image(b"test", programs, AS_IT_IS)
+    image = on.device.load_image(b"test", programs)
     for groups in (1, 2, 3, 40, 2):
         assert run(on, groups, image) == run(on, groups), groups
 
 
 def test_the_same_steps_run_again_on_memory_of_other_lengths_and_in_other_roles(tmp_path: Path) -> None:
     on = backend(tmp_path)
-    image = on.device.load_image(b"test", programs, AS_IT_IS)
+    image = on.device.load_image(b"test", programs)
     for length in (12, 5, 64, 1):
         assert run(on, 3, image, length) == run(on, 3, None, length), length
     with allocated(on, [16, 16]) as (one, other):
@@ -89,7 +89,7 @@ def test_the_same_steps_run_again_on_memory_of_other_lengths_and_in_other_roles(
 
 def test_threads_run_the_same_steps_at_once(tmp_path: Path) -> None:
     on = backend(tmp_path)
-    image = on.device.load_image(b"test", programs, AS_IT_IS)
+    image = on.device.load_image(b"test", programs)
     lengths = [5 + k % 7 for k in range(200)]
     wanted = {length: run(on, 3, None, length) for length in set(lengths)}
     with ThreadPoolExecutor(4) as threads:
@@ -99,21 +99,21 @@ def test_threads_run_the_same_steps_at_once(tmp_path: Path) -> None:
 
 def test_an_image_is_made_once_and_again_if_it_is_damaged(tmp_path: Path) -> None:
     on = backend(tmp_path)
-    wanted = run(on, 3, on.device.load_image(b"test", programs, AS_IT_IS))
-    image = backend(tmp_path).device.load_image(b"test", nobody, AS_IT_IS)
+    wanted = run(on, 3, on.device.load_image(b"test", programs))
+    image = backend(tmp_path).device.load_image(b"test", nobody)
     assert image.notes == b"a note"
     assert [(header.name, header.entry) for header in image.headers] == [("sum", ()), ("scale", ())]
     for path in tmp_path.rglob("*.bin"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     again = backend(tmp_path)
-    assert run(again, 3, again.device.load_image(b"test", programs, AS_IT_IS)) == wanted
+    assert run(again, 3, again.device.load_image(b"test", programs)) == wanted
     with pytest.raises(AssertionError, match="made again"):
-        backend(tmp_path).device.load_image(b"another", nobody, AS_IT_IS)
+        backend(tmp_path).device.load_image(b"another", nobody)
 
 
 def test_buffers_are_checked(tmp_path: Path) -> None:
     on = backend(tmp_path)
-    image = on.device.load_image(b"test", programs, AS_IT_IS)
+    image = on.device.load_image(b"test", programs)
     with allocated(on, [16, 2]) as (y, short), pytest.raises(BadInputs, match="'total' needs 4 bytes"):
         image.run([("scale", 1, [y, short])])
     with pytest.raises(BadInputs, match="has 2 host buffers and was given 0"):
@@ -135,4 +135,4 @@ def test_buffers_are_checked(tmp_path: Path) -> None:
 )
 def test_what_has_a_start_of_its_own_or_needs_the_host_has_no_image(text: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match="an image of a program"):
-        backend(tmp_path).device.load_image(b"refused", lambda: ([parse(text)], b""), AS_IT_IS)
+        backend(tmp_path).device.load_image(b"refused", lambda: ([parse(text)], b""))

@@ -224,9 +224,7 @@ class Device(ABC):
         """Return the allocator of host arrays; used where ``profile.in_place``: then arrays are handles."""
         return HostArrays()
 
-    def load_image(
-        self, key: bytes, make: Callable[[], tuple[Sequence[Program], bytes]], config: DispatchConfig
-    ) -> ProgramImage | None:
+    def load_image(self, key: bytes, make: Callable[[], tuple[Sequence[Program], bytes]]) -> ProgramImage | None:
         """Return programs ready to run, looked up by ``key`` or made of what ``make`` gives; None if it keeps none."""
         return None
 

@@ -42,8 +42,6 @@ from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
 from vyre.semantics.types import FLOATS
 
 _UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
-# An image is made once and kept, so its code may take longer to make.
-_KEPT: Final = DispatchConfig(optimize=False)
 
 
 _MAKING: Final = Lock()
@@ -83,7 +81,7 @@ class BackendDispatcher(OptimizerDispatcher):
             notes = msgspec.msgpack.encode((whole.rules, whole.table.tobytes()))
             return (whole.need, whole.simplify, whole.live, whole.place, whole.pack), notes
 
-        self._image = self.backend.device.load_image(source_state("optimizer", "semantics", "ir"), make, _KEPT)
+        self._image = self.backend.device.load_image(source_state("optimizer", "semantics", "ir"), make)
         if self._image is None:
             # Constants are folded as the reference does, or not at all.
             profile = self.backend.capabilities

@@ -164,17 +164,16 @@ def object_code(text: str, *, verify: bool = False, optimize: bool | None = True
         return code
 
 
-def linked_object_code(texts: Mapping[str, str], *, optimize: bool) -> bytes:
-    """The object code of several modules linked into one; each kernel gets the name that the mapping gives it."""
+def linked_object_code(texts: Mapping[str, str]) -> bytes:
+    """Return unoptimized object code of several modules linked into one, with each kernel under its key."""
     errors = _llvm_errors("\n".join(texts.values()))
     with _LOCK, errors, llvm.create_context() as context, llvm.parse_assembly("", context) as whole:
-        size = max(map(len, texts.values()), default=0)
         for name, text in texts.items():
             # Linking takes the module; before, it is closed with the block.
             with llvm.parse_assembly(text + _ROOM, context) as module:
                 module.get_function(KERNEL).name = name
-                whole.link_in(_optimized(module, size, optimize=optimize))
-        code: bytes = _target_machine(_effort(size, optimize)).emit_object(whole)
+                whole.link_in(_optimized(module, len(text), optimize=False))
+        code: bytes = _target_machine(0).emit_object(whole)
         return code
 
 

@@ -153,9 +153,9 @@ class CpuDevice(Device):
         lines.append(f"innermost loop: {summary(assembly(kernel.text))}")
         return lines
 
-    def load_image(self, key: bytes, make: MakeImage, config: DispatchConfig) -> Image:
+    def load_image(self, key: bytes, make: MakeImage) -> Image:
         """Programs made ready to run without being there; see ``vyre.backends.cpu.images``."""
-        return load_image(self, key, make, optimize=config.optimization.code)
+        return load_image(self, key, make)
 
     def cache_stats(self) -> CacheStats:
         return self.kernels.disk.stats()

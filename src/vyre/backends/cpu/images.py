@@ -1,10 +1,10 @@
 """Images: the object code of several programs, and how their segments follow one another.
 
-An image runs its programs on resident buffers without having them: nothing is checked, cut or emitted again. That is
-for programs that a process needs at once and that are long, as those of the optimizer.
+An image runs its programs on resident buffers without their statements: nothing is checked, cut or emitted again. It
+serves programs that a process needs before it can run anything else, as those of the optimizer.
 
-Their code is for one invocation after another: it is made in less than half the time of that for vectors, and programs
-that branch by what they read, and follow it, run no slower for it.
+Their code is scalar and not optimized by LLVM: it is ready in a quarter of the time, and programs that branch by what
+they read, and follow it, run no slower for it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ from vyre.lower.schedule import Part, ScheduleBuilder, host_buffers
 if TYPE_CHECKING:
     from vyre.backends.cpu.device import CpuDevice
 
-# Code of longer texts has to come soon, before it has to be good.
-_LONG_TEXT: Final = 1 << 17
 # Invocations of such programs go through many rows each: fewer are worth sharing, and fewer are taken at a time.
 _SHARED: Final = (128, 16)
 # Tables for steps that come again, unless they need much memory: then they also take long to run.
@@ -193,10 +191,10 @@ def _element_count(decl: BufferDecl, resource: ResidentBuffer) -> int:
     return count
 
 
-def load_image(device: CpuDevice, key: bytes, make: MakeImage, *, optimize: bool) -> Image:
+def load_image(device: CpuDevice, key: bytes, make: MakeImage) -> Image:
     """The image of some programs, from the disk if it is there, else made and kept; ``make`` also gives its notes."""
     kernels, facts = device.kernels, machine_facts()
-    parts = (key, source_state(*_SOURCES), *facts, optimize)
+    parts = (key, source_state(*_SOURCES), *facts)
     whole = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
     body = kernels.disk.get(whole)
     if body is not None:
@@ -204,7 +202,7 @@ def load_image(device: CpuDevice, key: bytes, make: MakeImage, *, optimize: bool
         if found is not None:
             return Image(device, found)
         kernels.disk.discard(whole)
-    stored = _stored(*make(), optimize=optimize)
+    stored = _stored(*make())
     kernels.disk.put(whole, packed(msgspec.msgpack.encode(stored), facts))
     return Image(device, stored)
 
@@ -219,7 +217,7 @@ def _read(body: bytes, facts: tuple[str, ...]) -> _Stored | None:
     return stored if stored is not None and all(map(can_be_loaded, stored.code)) else None
 
 
-def _stored(programs: Sequence[Program], notes: bytes, *, optimize: bool) -> _Stored:
+def _stored(programs: Sequence[Program], notes: bytes) -> _Stored:
     kernels: dict[str, Kernel] = {}
     described: dict[str, _Program] = {}
     code: list[Future[bytes]] = []
@@ -228,10 +226,7 @@ def _stored(programs: Sequence[Program], notes: bytes, *, optimize: bool) -> _St
         for given in sorted(programs, key=lambda one: -one.stats().expressions):
             texts: dict[str, str] = {}
             described[given.name] = _written(binder_of(given).program, kernels, texts)
-            for is_long in (False, True):
-                some = {name: text for name, text in texts.items() if (len(text) >= _LONG_TEXT) is is_long}
-                if some:
-                    code.append(threads.submit(linked_object_code, some, optimize=optimize and not is_long))
+            code.append(threads.submit(linked_object_code, texts))
     in_order = tuple(described[one.name] for one in programs)
     return _Stored(in_order, kernels, tuple(one.result() for one in code), notes)
 
