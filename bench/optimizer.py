@@ -1,8 +1,8 @@
 """Speed and effect of the optimizer: first calls, code beside LLVM's own passes, and real kernels.
 
-``python bench/optimizer.py [--quick] [--only PART ...]``. New processes make their first call of a kernel, with an empty
-cache and with a warm one; the optimizer's kernels are compiled from nothing. Code of 1k to 1M operations, wide and
-chain-shaped, goes from program to program, and through LLVM's instcombine, sccp and adce (reading its text is not
+``python bench/optimizer.py [--quick] [--only PART ...]``. New processes make their first call of a kernel, with an
+empty cache and with a warm one; the optimizer's kernels are compiled from nothing. Code of 1k to 1M operations, wide
+and chain-shaped, goes from program to program, and through LLVM's instcombine, sccp and adce (reading its text is not
 counted); both results are executed first. Then kernels of 200 operations, and the kernels of this directory, of the
 examples and of the library with and without the optimizer.
 """

@@ -75,6 +75,7 @@ def test_the_resident_half_refuses_by_default() -> None:
         lambda: bare.read(1),
         lambda: bare.free(1),
         lambda: bare.dispatch_resident(ResidentStep(Program.empty(), ())),
+        lambda: bare.dispatch(Program.empty(), ()),
     ):
         with pytest.raises(UnsupportedFeature, match="Fix:"):
             call()
@@ -116,6 +117,29 @@ def test_a_range_without_a_length_is_the_rest_of_its_buffer() -> None:
     dispatcher = Noting()
     dispatcher.buffers = {7: bytearray(range(8))}
     assert dispatcher.read_ranges([ResidentRange(7), ResidentRange(7, 5)]) == [bytes(range(8)), bytes(range(5, 8))]
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2, 5])
+def test_ranges_are_stored_in_the_callers_slots(slots: int) -> None:
+    dispatcher = Noting()
+    dispatcher.buffers = {7: bytearray(range(32)), 9: bytearray(range(100, 132))}
+    into = [bytearray(b"before") for _ in range(slots)]
+    kept = into[:2]
+    ranges = [ResidentRange(7, 4, 4), ResidentRange(9, 2, 9)]
+    for stored in (dispatcher.read_ranges(ranges, into), dispatcher.run_sequence([], ranges, into=into)):
+        assert stored is into
+        assert into == [bytes(range(4, 8)), bytes(range(102, 111))]
+        assert all(slot is old for slot, old in zip(into, kept, strict=False)), "slots are reused"
+
+
+def test_a_backends_ranges_are_stored_in_the_callers_slots() -> None:
+    dispatcher = BackendDispatcher(vyre.backend("cpu"))
+    with dispatcher.held({"a": 16, "b": 8}) as held:
+        into = [bytearray(1)]
+        uploads = [(held["a"], bytes(range(16))), (held["b"], bytes(8))]
+        ranges = [ResidentRange(held["b"]), ResidentRange(held["a"], 3, 2)]
+        assert dispatcher.run_sequence([], ranges, uploads=uploads, into=into) is into
+        assert into == [bytes(8), bytes([3, 4])]
 
 
 def test_many_ranges_keep_their_order() -> None:

@@ -198,7 +198,9 @@ def optimize(
 
       vyre optimize examples/reach.vyre --explain --off motion
     """
+    from vyre.driver.optimizing import default_dispatcher
     from vyre.driver.optimizing import optimize as optimise
+    from vyre.optimizer.passes import ALL_PASSES
     from vyre.optimizer.switches import Optimization
     from vyre.report.explanation import explanation
 
@@ -212,7 +214,9 @@ def optimize(
 
         print_json({"program": str(better), **msgspec.to_builtins(report)})
     elif explain:
-        print_diff(explanation(program, better, report))
+        dispatcher = default_dispatcher()
+        single = [(one.name, one(program, dispatcher)[1]) for one in ALL_PASSES]
+        print_diff(explanation(program, better, report, single))
     else:
         print(better)
 

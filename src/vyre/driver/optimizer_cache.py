@@ -114,7 +114,7 @@ def _made(program: Program, switches: Optimization, cache: DiskCache | None) -> 
             default_dispatcher(cache),
             groups=switches.bits,
             checked=True,
-            launched_as_given=True,
+            keep_geometry=True,
             on_stage=record,
         )
     telemetry.count(

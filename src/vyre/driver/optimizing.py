@@ -33,7 +33,9 @@ from vyre.optimizer.dispatcher import (
     ProgramSet,
     ResidentRange,
     ResidentStep,
+    Slots,
     StaticBufferSet,
+    store_in,
     whole_programs,
 )
 from vyre.optimizer.pipeline import optimize_with
@@ -41,7 +43,7 @@ from vyre.optimizer.report import Report
 from vyre.optimizer.switches import EVERYTHING, NOTHING, Optimization
 from vyre.semantics.types import FLOATS
 
-_UNTOUCHED: Final = DispatchConfig(optimize=NOTHING)
+_UNOPTIMIZED: Final = DispatchConfig(optimize=NOTHING)
 
 
 _MAKING: Final = Lock()
@@ -92,7 +94,7 @@ class BackendDispatcher(OptimizerDispatcher):
         return ProgramSet(need, simplify, live, place, pack, rules, np.frombuffer(table, np.uint32))
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
-        config = _UNTOUCHED if grid is None else _UNTOUCHED.with_changes(grid_override=grid)
+        config = _UNOPTIMIZED if grid is None else _UNOPTIMIZED.with_changes(grid_override=grid)
         return [bytes(view) for view in self.backend.compile(self._whole(program), config).dispatch(list(inputs))]
 
     def _is_header(self, program: Program) -> bool:
@@ -134,10 +136,9 @@ class BackendDispatcher(OptimizerDispatcher):
     def read(self, handle: int) -> bytes:
         return bytes(self.backend.download(self._buffer(handle)))
 
-    def read_ranges(self, ranges: Sequence[ResidentRange]) -> Sequence[Bytes]:
-        return self.backend.download_many(
-            [ReadRange(self._buffer(one.handle), one.offset, one.length) for one in ranges]
-        )
+    def read_ranges(self, ranges: Sequence[ResidentRange], into: Slots | None = None) -> Sequence[Bytes]:
+        wanted = [ReadRange(self._buffer(one.handle), one.offset, one.length) for one in ranges]
+        return store_in(into, self.backend.download_many(wanted))
 
     def free(self, handle: int) -> None:
         buffer = self._buffer(handle)
@@ -192,7 +193,7 @@ class BackendDispatcher(OptimizerDispatcher):
         self.run_sequence(steps, [])
 
     def _step(self, step: ResidentStep) -> Step:
-        return Step(self._whole(step.program), [self._buffer(h) for h in step.handles], step.grid, config=_UNTOUCHED)
+        return Step(self._whole(step.program), [self._buffer(h) for h in step.handles], step.grid, config=_UNOPTIMIZED)
 
     def run_sequence(
         self,
@@ -201,6 +202,7 @@ class BackendDispatcher(OptimizerDispatcher):
         *,
         fills: Sequence[tuple[int, int, int]] = (),
         uploads: Sequence[tuple[int, Bytes]] = (),
+        into: Slots | None = None,
     ) -> Sequence[Bytes]:
         staged = [(self._buffer(handle), 0, length, value) for handle, length, value in fills]
         if staged or uploads:
@@ -212,7 +214,7 @@ class BackendDispatcher(OptimizerDispatcher):
             views = self.backend.download_many(wanted)
         else:
             views = self.backend.run_sequence([self._step(step) for step in steps], reads=wanted).outputs
-        return views
+        return store_in(into, views)
 
 
 def _groups(step: ResidentStep) -> int:
@@ -237,8 +239,7 @@ def _made_dispatcher(cache: DiskCache | None) -> OptimizerDispatcher:
         chosen = backend("cpu") if cache is None else backend("cpu", cache=cache)
     except BackendUnavailable:
         chosen = backend()
-    # A program is optimized once, so nothing of it is worth retaining.
-    return BackendDispatcher(chosen, most_retained=0)
+    return BackendDispatcher(chosen, most_retained=4 << 20)
 
 
 @overload

@@ -1,8 +1,8 @@
-"""Who runs the optimizer's programs? Whoever it is handed: it knows no backend.
+"""The dispatcher seam: what the optimizer needs from the host that runs its programs.
 
-A dispatcher has to run a program on bytes. One that can keep buffers on its device says so, and then the optimizer
-uploads once, runs its programs in one sequence and reads once. What it does not implement of that refuses, and what
-can be put together from the rest has a default that is right everywhere.
+The optimizer knows no backend. A dispatcher must run a program on bytes. One that keeps buffers on its device says so;
+the optimizer then uploads once, runs its programs in one sequence and reads once. Operations that a dispatcher lacks
+are refused by name, and operations that consist of others have a correct default.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from vyre.semantics.types import FLOATS, DType
 
 Grid = tuple[int, ...]
 Bytes = bytes | bytearray | memoryview
+# Memory of the caller for what is read, one slot for each range.
+Slots = list[bytearray]
 Buffers = TypeVar("Buffers")
 
 
 class ResidentStep(msgspec.Struct, frozen=True, eq=False):
-    """One launch on resident buffers, whose handles come in binding order."""
+    """One launch on resident buffers, whose handles are in binding order."""
 
     program: Program
     handles: tuple[int, ...]
@@ -43,7 +45,7 @@ class ResidentRange(msgspec.Struct, frozen=True):
 class StaticBufferSet(msgspec.Struct, frozen=True):
     """Buffers that never change, in the order of their payloads.
 
-    ``cache_hit`` says that nothing had to be uploaded, ``retained`` that the dispatcher keeps them for the next time.
+    ``cache_hit`` is True if nothing was uploaded; ``retained`` if the dispatcher keeps them for later calls.
     """
 
     handles: tuple[int, ...]
@@ -54,7 +56,7 @@ class StaticBufferSet(msgspec.Struct, frozen=True):
 class ProgramSet(msgspec.Struct, frozen=True, eq=False):
     """The optimizer's programs, the table they interpret, and the names of its rules in the order of their counts.
 
-    Programs that have other ``floats`` than these are not for them.
+    Programs that use other float types than ``floats`` cannot be optimized with these.
     """
 
     need: Program
@@ -68,7 +70,7 @@ class ProgramSet(msgspec.Struct, frozen=True, eq=False):
 
 
 def whole_programs(floats: tuple[DType, ...] = FLOATS) -> ProgramSet:
-    """The programs with all their statements, for these floats."""
+    """Return the programs with all their statements, for these floats."""
     from vyre.optimizer.bytecode import rule_names, rule_table
     from vyre.optimizer.kernels import kernels
 
@@ -79,49 +81,57 @@ def whole_programs(floats: tuple[DType, ...] = FLOATS) -> ProgramSet:
 
 
 def words_of(name: str, data: Bytes, count: int) -> Array:
-    """A column as it was read, which has to have exactly its words."""
+    """Return a column that was read as words; it must have exactly ``count``."""
     if len(data) != 4 * count:
         raise DispatchFailed(
             f"column '{name}' came back with {len(data)} bytes instead of {4 * count}.",
-            "mend the dispatcher: it must give the whole column and nothing else.",
+            "correct the dispatcher: it must return the whole column and nothing else.",
             code="wrong-column",
         )
     return np.frombuffer(data, np.uint32)
 
 
-class OptimizerDispatcher:
-    """What the optimizer asks of whoever runs its programs.
+def store_in(slots: Slots | None, read: Sequence[Bytes]) -> Sequence[Bytes]:
+    """Copy what was read into the caller's slots, as many as there are ranges; return it unchanged without slots."""
+    if slots is None:
+        return read
+    del slots[len(read) :]
+    slots.extend(bytearray() for _ in range(len(read) - len(slots)))
+    for slot, data in zip(slots, read, strict=True):
+        slot[:] = data
+    return slots
 
-    While one thread runs a program that reads a part of a long one, another allocates and uploads for the next part.
-    """
+
+class OptimizerDispatcher:
+    """Runs the optimizer's programs; base class of all dispatchers."""
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The dispatcher's name in errors."""
         return type(self).__name__
 
     def programs(self) -> ProgramSet:
-        """The optimizer's programs; without statements, if this dispatcher knows them by their names."""
+        """Return the optimizer's programs; without statements, if the dispatcher has code for them by name."""
         return whole_programs()
 
     def dispatch(self, program: Program, inputs: Sequence[Bytes], grid: Grid | None = None) -> list[bytes]:
-        """Runs a program: inputs and outputs are bytes, one for each buffer of that kind, in order of declaration."""
-        raise NotImplementedError
+        """Run a program; inputs and outputs are bytes, one for each buffer of that kind, in order of declaration."""
+        raise UnsupportedFeature("dispatch", self.name, "implement dispatch: every dispatcher needs it.")
 
     def supports_persistent(self) -> bool:
         """Whether buffers can stay on the device between launches."""
         return False
 
     def device_feature_cache_key(self) -> int:
-        """A number that differs where the same program would be lowered in another way."""
+        """Return a number that differs between devices for which a program is lowered differently."""
         return 0
 
     def allocate(self, byte_len: int) -> int:
-        """A resident buffer's handle."""
+        """Allocate a resident buffer and return its handle."""
         raise self._lacks("allocation of resident buffers")
 
     def allocate_many(self, byte_lens: Iterable[int]) -> list[int]:
-        """Several buffers, or none: if one fails, those before it are freed."""
+        """Allocate several buffers, or none: if one allocation fails, the earlier ones are freed."""
         handles: list[int] = []
         try:
             handles.extend(map(self.allocate, byte_lens))
@@ -131,53 +141,59 @@ class OptimizerDispatcher:
         return handles
 
     def upload(self, handle: int, data: Bytes) -> None:
-        """Copies bytes into a buffer, from its beginning."""
+        """Copy bytes to the beginning of a buffer."""
         raise self._lacks("upload to resident buffers")
 
     def upload_many(self, uploads: Sequence[tuple[int, Bytes]]) -> None:
+        """Upload to several buffers, with one fence if the device can."""
         for handle, data in uploads:
             self.upload(handle, data)
 
     def fill(self, handle: int, length: int, value: int) -> None:
-        """Sets the first bytes of a buffer to one value."""
+        """Set the first bytes of a buffer to one value."""
         self.upload(handle, bytes([value]) * length)
 
     def read(self, handle: int) -> bytes:
-        """All bytes of a buffer."""
+        """Return all bytes of a buffer."""
         raise self._lacks("reading of resident buffers")
 
     def read_many(self, handles: Sequence[int]) -> list[bytes]:
+        """Return all bytes of several buffers, with one fence if the device can."""
         return [self.read(handle) for handle in handles]
 
-    def read_ranges(self, ranges: Sequence[ResidentRange]) -> Sequence[Bytes]:
-        """The ranges in the caller's order; each buffer is read once, in the order in which they are first named.
+    def read_ranges(self, ranges: Sequence[ResidentRange], into: Slots | None = None) -> Sequence[Bytes]:
+        """Return ranges in the caller's order, or store them in the slots ``into``.
 
-        A range without a length reaches to the buffer's end.
+        Each buffer is read once, in the order in which they are first named. A range without a length reaches to the
+        buffer's end.
         """
         handles = list(dict.fromkeys(one.handle for one in ranges))
         read = self.read_many(handles)
         if len(read) != len(handles):
             raise DispatchFailed(
-                f"{len(read)} buffers were read instead of {len(handles)}.", "mend the dispatcher.", code="wrong-reads"
+                f"{len(read)} buffers were read instead of {len(handles)}.",
+                "correct the dispatcher's read_many.",
+                code="wrong-reads",
             )
         whole = dict(zip(handles, read, strict=True))
-        return [self._part(whole[one.handle], one) for one in ranges]
+        return store_in(into, [self._part(whole[one.handle], one) for one in ranges])
 
     def _part(self, data: bytes, wanted: ResidentRange) -> bytes:
         length = len(data) - wanted.offset if wanted.length is None else wanted.length
         if wanted.offset < 0 or length < 0 or wanted.offset + length > len(data):
             raise BadInputs(
-                f"bytes {wanted.offset} to {wanted.offset + length} of buffer {wanted.handle}, "
-                f"which has {len(data)}, were asked for.",
-                "ask for bytes that the buffer has.",
+                f"bytes {wanted.offset} to {wanted.offset + length} of buffer {wanted.handle}, which has {len(data)}, "
+                "were requested.",
+                "request bytes inside the buffer.",
             )
         return data[wanted.offset : wanted.offset + length]
 
     def free(self, handle: int) -> None:
+        """Free a resident buffer."""
         raise self._lacks("freeing of resident buffers")
 
     def free_many(self, handles: Iterable[int]) -> None:
-        """Frees all of them, also if some cannot be freed, and then tells."""
+        """Free all of them, even if some frees fail; then raise the first failure."""
         failures: list[Exception] = []
         for handle in handles:
             try:
@@ -191,7 +207,7 @@ class OptimizerDispatcher:
 
     @contextmanager
     def held(self, byte_lens: Mapping[str, int]) -> Iterator[dict[str, int]]:
-        """Resident buffers by their names, which are freed in the end, whatever happens."""
+        """Allocate resident buffers by name for the time of a block."""
         handles = self.allocate_many(byte_lens.values())
         try:
             yield dict(zip(byte_lens, handles, strict=True))
@@ -201,7 +217,7 @@ class OptimizerDispatcher:
         self.free_many(handles)
 
     def acquire_static(self, domain: str, payloads: Sequence[Bytes]) -> StaticBufferSet:
-        """Buffers with these contents, which nobody will change; ``domain`` keeps different uses apart."""
+        """Return buffers with these contents, which never change; ``domain`` separates different uses."""
         handles = self.allocate_many(map(len, payloads))
         try:
             self.upload_many(list(zip(handles, payloads, strict=True)))
@@ -211,14 +227,16 @@ class OptimizerDispatcher:
         return StaticBufferSet(tuple(handles), cache_hit=False, retained=False)
 
     def release_static(self, buffers: StaticBufferSet) -> None:
+        """Release a set of static buffers: free it, unless the dispatcher retains it."""
         if not buffers.retained:
             self.free_many(buffers.handles)
 
     def dispatch_resident(self, step: ResidentStep) -> None:
-        """Runs a program on resident buffers."""
+        """Run a program on resident buffers."""
         raise self._lacks("dispatch on resident buffers")
 
     def dispatch_sequence(self, steps: Sequence[ResidentStep]) -> None:
+        """Run programs on resident buffers, in order."""
         for step in steps:
             self.dispatch_resident(step)
 
@@ -229,21 +247,25 @@ class OptimizerDispatcher:
         *,
         fills: Sequence[tuple[int, int, int]] = (),
         uploads: Sequence[tuple[int, Bytes]] = (),
+        into: Slots | None = None,
     ) -> Sequence[Bytes]:
-        """Fills (handle, length, byte), then uploads, then steps, then reads: behind one fence, if possible."""
+        """Fill (handle, length, byte), upload, run the steps and read, with one fence if the device can.
+
+        What is read is returned, or stored in the slots ``into``.
+        """
         for handle, length, value in fills:
             self.fill(handle, length, value)
         if uploads:
             self.upload_many(uploads)
         self.dispatch_sequence(steps)
-        return self.read_ranges(reads)
+        return self.read_ranges(reads, into)
 
     def _lacks(self, what: str) -> UnsupportedFeature:
         return UnsupportedFeature(what, self.name, "run the programs through dispatch, or implement the resident half.")
 
 
 def free_after(error: BaseException, free: Callable[[Buffers], None], buffers: Buffers) -> None:
-    """Frees what had been allocated when something failed; that this failed too is told with it."""
+    """Free what was allocated before an error; if that fails too, note it on the error."""
     try:
         free(buffers)
     except Exception as other:

@@ -57,19 +57,20 @@ def optimize_with(
     *,
     groups: int = ALL_GROUPS,
     checked: bool = False,
-    launched_as_given: bool = False,
+    keep_geometry: bool = False,
     on_stage: Callable[[str, int, int], None] | None = None,
+    stage: str = "kernels",
 ) -> tuple[Program, Report]:
-    """An equivalent program that does no more, and what was done.
+    """Return an equivalent program that does no more work, and a report.
 
-    ``groups`` are the bits of what to use (``Optimization.bits``). Limits and everything else that makes a program
-    illegal are found before anything runs, unless the program is ``checked``. What is found is launched as the program
-    is, by itself; who sees to that anyway says that it is ``launched_as_given``. ``on_stage`` is told of each stage,
-    from when to when in nanoseconds.
+    ``groups`` are the bits of what to use (``Optimization.bits``). An illegal program is refused before anything runs;
+    ``checked`` says that the checker has accepted it. A result that would infer another launch geometry is rejected,
+    unless the caller fixes the geometry: ``keep_geometry``. ``on_stage`` is called with the name of each stage, its
+    start and its end in nanoseconds; ``stage`` is the name of the device's part.
     """
     if not checked:
         check(program).raise_if_invalid()
-    return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given)
+    return _in_rounds(program, dispatcher, groups, on_stage, stage, keep_geometry=keep_geometry)
 
 
 def _in_rounds(
@@ -77,10 +78,11 @@ def _in_rounds(
     dispatcher: OptimizerDispatcher,
     groups: int,
     on_stage: Callable[[str, int, int], None] | None,
+    stage: str,
     *,
-    launched_as_given: bool,
+    keep_geometry: bool,
 ) -> tuple[Program, Report]:
-    """Rounds, each of which begins with what the one before found, until there is nothing more to find."""
+    """Optimize in rounds, each on the result of the one before, until nothing changes."""
     stages: list[Stage] = []
     fired: dict[str, int] = {}
     rows_before = rows_after = sweeps = rounds = waits = hits = 0
@@ -98,7 +100,7 @@ def _in_rounds(
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
         arena, outline = timed("encode", encode, program)
-        findings, was_hit, times = timed("kernels", _find, arena, dispatcher, groups)
+        findings, was_hit, times = timed(stage, _find, arena, dispatcher, groups)
         waits += times
         better, statements, goes_on = timed("decode", decode, arena, outline, findings)
         live = int(np.count_nonzero(findings.live[: arena.rows]))
@@ -108,7 +110,7 @@ def _in_rounds(
         # What a round found is not taken if there is more of it, or no room for its names.
         rows_before = rows_before or arena.rows
         before = outline.program
-        is_launched_alike = launched_as_given or not works_together(before) or works_together(better)
+        is_launched_alike = keep_geometry or not works_together(before) or works_together(better)
         if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
             rows_after = rows_after or rows_before
             break

@@ -47,13 +47,18 @@ class Optimization(msgspec.Struct, frozen=True):
         """The word that tells the kernels what to do."""
         if not self.off:
             return EVERY_BIT
-        bits = PASSES | {name: 1 << place for place, name in enumerate(_groups())}
+        bits = PASSES | group_bits()
         return EVERY_BIT & ~sum(bits[name] for name in self.off)
 
     @property
     def key(self) -> tuple[bool, bool, int]:
         """What code depends on."""
         return self.program, self.code, self.bits
+
+
+def group_bits() -> dict[str, int]:
+    """The bit of each group of rules."""
+    return {name: 1 << place for place, name in enumerate(_groups())}
 
 
 def _groups() -> tuple[str, ...]:

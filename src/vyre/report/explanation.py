@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from typing import Final
 
@@ -28,12 +28,12 @@ def rules_fired(report: Report) -> list[tuple[str, int]]:
     return sorted(report.fired.items(), key=lambda item: (-item[1], item[0]))
 
 
-def explanation(before: Program, after: Program, report: Report) -> str:
-    """A report in text."""
-    return "\n".join(_lines(before, after, report))
+def explanation(before: Program, after: Program, report: Report, passes: Iterable[tuple[str, Report]] = ()) -> str:
+    """Return a report as text; ``passes`` are the reports of single passes by name."""
+    return "\n".join(_lines(before, after, report, passes))
 
 
-def _lines(before: Program, after: Program, report: Report) -> Iterator[str]:
+def _lines(before: Program, after: Program, report: Report, passes: Iterable[tuple[str, Report]]) -> Iterator[str]:
     yield from difference(before, after) or ["nothing to change"]
     yield ""
     yield f"rows    {report.rows_before} before, {report.rows_after} that are needed after"
@@ -46,3 +46,11 @@ def _lines(before: Program, after: Program, report: Report) -> Iterator[str]:
     yield f"time    {1e3 * report.seconds:.2f} ms"
     for stage in report.stages:
         yield f"  {1e3 * stage.seconds:8.2f} ms  {stage.name}"
+    single = list(passes)
+    if single:
+        yield "passes, each by itself"
+        yield "  rows before  after  rewrites        time"
+    for name, one in single:
+        seconds = sum(stage.seconds for stage in one.stages if stage.name == name)
+        rows = f"{one.rows_before:11}  {one.rows_after:5}"
+        yield f"  {rows}  {sum(one.fired.values()):8}  {1e3 * seconds:7.2f} ms  {name}"

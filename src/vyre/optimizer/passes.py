@@ -1,0 +1,45 @@
+"""The passes of the optimizer, each callable by itself.
+
+``optimize_with`` runs them together, in one sequence on the device and to a fixpoint. Here each runs alone, with the
+switches of all others off: ``passes.fold(program, dispatcher)`` returns the program with its constants computed, and a
+report with the pass's own stage time. Copies and constants spread in every pass, since a variable is its value in the
+arena; ``pack`` does nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from vyre.ir.program import Program
+from vyre.optimizer.dispatcher import OptimizerDispatcher
+from vyre.optimizer.pipeline import optimize_with
+from vyre.optimizer.report import Report
+from vyre.optimizer.switches import PASSES, group_bits
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """One pass: its name, what it does, and the switches it needs."""
+
+    name: str
+    doc: str
+    switches: tuple[str, ...]
+
+    def __call__(self, program: Program, dispatcher: OptimizerDispatcher) -> tuple[Program, Report]:
+        """Run this pass alone on a legal program."""
+        bits = PASSES | group_bits()
+        chosen = [name for name in bits if name in self.switches or (self is rewrite and name not in _OWN)]
+        return optimize_with(program, dispatcher, groups=sum(bits[name] for name in chosen), stage=self.name)
+
+
+canonicalise: Final = Pass("canonicalise", "put literals right and give sums and shifts one form", ("order",))
+fold: Final = Pass("fold", "compute operations of constants", ("fold",))
+rewrite: Final = Pass("rewrite", "apply the rules and the facts about known bits", ("bits",))
+intern: Final = Pass("intern", "compute equal values once", ("share",))
+live: Final = Pass("live", "drop what no effect needs", ("dead",))
+place: Final = Pass("place", "move values out of loops", ("motion",))
+pack: Final = Pass("pack", "read the result back and write the program again", ())
+ALL_PASSES: Final = (canonicalise, fold, rewrite, intern, live, place, pack)
+# What is not a group of rules that the pass of all rules applies.
+_OWN: Final = (*(name for name in PASSES if name != "bits"), "order")

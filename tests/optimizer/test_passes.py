@@ -1,0 +1,70 @@
+"""Each pass can be called by itself, does its own work and no other, and keeps what a program does."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+import cpu_support
+from vyre.conform import generate
+from vyre.conform.case import run_on_reference
+from vyre.driver.optimizing import BackendDispatcher
+from vyre.ir import parse
+from vyre.optimizer import passes
+from vyre.optimizer.passes import ALL_PASSES, Pass
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> BackendDispatcher:
+    return BackendDispatcher(cpu_support.backend())
+
+
+# What only one pass changes: the statement before and after it.
+OWN_WORK = {
+    "canonicalise": ("out[0] = 3 + y[0]", "out[0] = y[0] + 3"),
+    "fold": ("out[0] = y[0 + 1] * 3 + 2", "out[0] = y[1] * 3 + 2"),
+    "rewrite": ("let a = y[1]\n  out[0] = y[0] ^ a ^ a", "out[0] = y[0]"),
+    "intern": (
+        "out[0] = y[0] * y[1]\n  out[1] = y[0] * y[1]",
+        "let t = y[0] * y[1]\n  out[0] = t\n  out[1] = t",
+    ),
+    "live": ("let a = y[0]\n  a = y[1]\n  out[0] = 1", "out[0] = 1"),
+    "place": (
+        "for k in 0 .. y[0] {\n    out[k] = y[1] * y[2]\n  }",
+        "let t = y[1] * y[2]\n  for k in 0 .. y[0] {\n    out[k] = t\n  }",
+    ),
+}
+
+
+def text(body: str) -> str:
+    return f"program one(workgroup 1) {{\n  buffer 0 y:   u32[3] read\n  buffer 1 out: u32[9] readwrite\n\n  {body}\n}}"
+
+
+@pytest.mark.parametrize("one", ALL_PASSES, ids=lambda one: one.name)
+def test_a_pass_does_its_own_work_and_no_other(one: Pass, dispatcher: BackendDispatcher) -> None:
+    for name, (before, after) in OWN_WORK.items():
+        result, report = one(parse(text(before)), dispatcher)
+        assert str(result).strip() == str(parse(text(after if name == one.name else before))).strip(), (one.name, name)
+        assert [stage.name for stage in report.stages if stage.name not in ("encode", "decode")] == [
+            one.name
+        ] * report.rounds
+        assert all(stage.seconds > 0 for stage in report.stages)
+
+
+@pytest.mark.parametrize("one", ALL_PASSES, ids=lambda one: one.name)
+def test_a_pass_keeps_what_programs_do(one: Pass, dispatcher: BackendDispatcher) -> None:
+    for seed in range(25):
+        case = generate(seed)
+        result, _ = one(case.program, dispatcher)
+        wanted, found = (
+            run_on_reference(msgspec.structs.replace(case, program=program)).outputs
+            for program in (case.program, result)
+        )
+        assert wanted.keys() == found.keys()
+        assert all(np.array_equal(wanted[name], found[name], equal_nan=True) for name in wanted), (one.name, seed)
+
+
+def test_the_names_of_the_passes() -> None:
+    assert [one.name for one in ALL_PASSES] == ["canonicalise", "fold", "rewrite", "intern", "live", "place", "pack"]
+    assert all(getattr(passes, one.name) is one for one in ALL_PASSES)
