@@ -61,7 +61,7 @@ class Accesses(Masks):
         """Return the mask of active lanes whose index is in bounds."""
         return self.mask if proved else self._and(self.mask, m.in_bounds(self.code, place, index, self.width))
 
-    def _load(self, load: n.Load, index: Value) -> Value:
+    def _load(self, load: n.Load | n.Atomic, index: Value) -> Value:
         code, width, place = self.code, self.width, self.places[load.buffer]
         proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
         if index.shape is Shape.UNIFORM:

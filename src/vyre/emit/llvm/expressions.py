@@ -19,11 +19,13 @@ from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import Cell, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
-from vyre.semantics.operators import OPERATORS
+from vyre.semantics.operators import OPERATORS, AtomicOp
 from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import scalar_meaning, to_bits
 from vyre.semantics.types import DType
 
+# Atomics whose changes of one element by several lanes combine into one.
+REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, AtomicOp.XOR, AtomicOp.MIN, AtomicOp.MAX}
 _WORDS: Final = (DType.U32, DType.I32)
 # A placeholder for an operand that is already a value.
 _GIVEN: Final = n.Var("")
@@ -184,13 +186,60 @@ class Expressions(Accesses):
         place, proved = self.places[node.buffer], self._is_proved(node)
         if not self.width:
             texts = ("" if x is None else x.text for x in (operand, expected))
-            old = m.change_one(self.code, node.op, place, index.text, *texts, checked=not proved)
+            old = m.change_one(self.code, node.op, node.order, place, index.text, *texts, checked=not proved)
             return Value(place.dtype, Shape.UNIFORM, old)
+        if node.op is AtomicOp.LOAD and node.order is n.MemoryOrder.RELAXED:
+            # Elements are read whole by any load. The compiler must not reuse what an earlier load read.
+            self.code.do('fence syncscope("singlethread") seq_cst')
+            return self._load(node, index)
+        if operand is not None and node.op in REDUCIBLE and index.shape is Shape.UNIFORM:
+            return self._combined_change(node, index.text, operand, proved)
         vector = self._vector(index)
         mask = self._allowed(place, vector, proved)
         given, awaited = (NONE if x is None else self._vector(x) for x in (operand, expected))
-        old = m.change_each(self.code, node.op, place, vector, given, awaited, mask, self.width, wanted=wanted)
+        old = m.change_each(
+            self.code, node.op, node.order, place, vector, given, awaited, mask, self.width, wanted=wanted
+        )
         return Value(place.dtype, Shape.VARYING, old)
+
+    def _combined_change(self, node: n.Atomic, index: str, operand: Value, proved: bool) -> Value:
+        """Change one element for all active lanes by one atomic; each lane's old value follows from those before it."""
+        code, width, place, dtype = self.code, self.width, self.places[node.buffer], operand.dtype
+        op = "add" if node.op is AtomicOp.SUB else node.op.value
+        before, total = self._values_before(op, operand), self._reduce(op, operand)
+        start, change, changed, end = (code.label(hint) for hint in ("start", "change", "changed", "end"))
+        inside = "true" if proved else m.in_bounds(code, place, index, 0)
+        if not self.has_active_lane:
+            inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
+        code.fall_through(start)
+        code.branch(inside, change, end)
+        code.begin(change)
+        one = m.change_one(code, node.op, node.order, place, index, total, "", checked=False)
+        first = spread(code, ELEMENT[dtype], one, width)
+        olds = self.vector.binary("sub" if node.op is AtomicOp.SUB else op, dtype, first, before)
+        code.fall_through(changed)
+        code.fall_through(end)
+        kind = shaped(ELEMENT[dtype], width)
+        text = code.put(f"phi {kind} [ zeroinitializer, %{start} ], [ {olds}, %{changed} ]")
+        return Value(dtype, Shape.VARYING, text)
+
+    def _values_before(self, op: str, value: Value) -> str:
+        """Combine, for each lane, the values of the active lanes before it: an exclusive scan of integers."""
+        code, width, element = self.code, self.width, ELEMENT[value.dtype]
+        identity = to_bits(reduction_identity(op, value.dtype), value.dtype)
+        kind, nothing = shaped(element, width), self.vector.literal(identity, value.dtype)
+        text = self.vector.select(self.mask, element, self._vector(value), nothing)
+
+        def moved(text: str, distance: int) -> str:
+            # The first element of the second vector is the identity.
+            places = ", ".join(f"i32 {lane - distance if lane >= distance else width}" for lane in range(width))
+            return code.put(f"shufflevector {kind} {text}, {kind} {nothing}, <{width} x i32> <{places}>")
+
+        text, distance = moved(text, 1), 1
+        while distance < width:
+            text = self.vector.binary(op, value.dtype, text, moved(text, distance))
+            distance *= 2
+        return text
 
     def _subgroup(self, node: n.Expr, given: list[Value]) -> Value:
         code, width = self.code, self.width

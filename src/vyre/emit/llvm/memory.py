@@ -13,6 +13,7 @@ import msgspec
 
 from vyre.emit.llvm.operators import Lanes
 from vyre.emit.llvm.text import STORED, Code, shaped, spread, suffix
+from vyre.ir.nodes import MemoryOrder
 from vyre.semantics.operators import AtomicOp
 from vyre.semantics.types import DType, Kind
 
@@ -200,23 +201,37 @@ def scatter(code: Code, place: Place, index: str, raw: str, mask: str, lanes: in
     code.helper(f"scatter.{suffix(stored, lanes)}", "void", arguments, write, "nounwind willreturn")
 
 
-def _change_cell(code: Code, op: AtomicOp, place: Place, address: str, value: str, expected: str) -> str:
+# LLVM's names of memory orders; a load cannot release.
+_ORDERS: Final = {
+    MemoryOrder.RELAXED: "monotonic",
+    MemoryOrder.ACQUIRE: "acquire",
+    MemoryOrder.RELEASE: "release",
+    MemoryOrder.ACQ_REL: "acq_rel",
+    MemoryOrder.SEQ_CST: "seq_cst",
+}
+_LOAD_ORDERS: Final = _ORDERS | {MemoryOrder.RELEASE: "monotonic", MemoryOrder.ACQ_REL: "acquire"}
+
+
+def _change_cell(
+    code: Code, op: AtomicOp, order: MemoryOrder, place: Place, address: str, value: str, expected: str
+) -> str:
     """Change one element atomically; return the old value."""
-    kind, size = STORED[place.dtype], place.dtype.bytes
+    kind, size, name = STORED[place.dtype], place.dtype.bytes, _ORDERS[order]
     if op is AtomicOp.COMPARE_EXCHANGE:
-        pair = code.put(f"cmpxchg ptr {address}, {kind} {expected}, {kind} {value} seq_cst seq_cst, align {size}")
+        orders = f"{name} {_LOAD_ORDERS[order]}"
+        pair = code.put(f"cmpxchg ptr {address}, {kind} {expected}, {kind} {value} {orders}, align {size}")
         return code.put(f"extractvalue {{ {kind}, i1 }} {pair}, 0")
     if op is AtomicOp.LOAD:
-        return code.put(f"load atomic {kind}, ptr {address} seq_cst, align {size}")
+        return code.put(f"load atomic {kind}, ptr {address} {_LOAD_ORDERS[order]}, align {size}")
     match op:
         case AtomicOp.STORE | AtomicOp.EXCHANGE:
-            name = "xchg"
+            change = "xchg"
         case AtomicOp.MIN | AtomicOp.MAX:
-            name = op.value if place.dtype.kind is Kind.SIGNED else f"u{op.value}"
+            change = op.value if place.dtype.kind is Kind.SIGNED else f"u{op.value}"
         case _:
-            name = op.value
+            change = op.value
     if not place.is_shared:
-        return code.put(f"atomicrmw {name} ptr {address}, {kind} {value} seq_cst, align {size}")
+        return code.put(f"atomicrmw {change} ptr {address}, {kind} {value} {name}, align {size}")
     # One thread runs a whole workgroup, so workgroup memory needs no atomic instruction.
     old = code.put(f"load {kind}, ptr {address}, align {size}")
     new = value if op.operator is None else Lanes(code, 0).binary(op.operator, place.dtype, old, value)
@@ -255,16 +270,18 @@ def _stack_element(code: Code, element: str, board: str, lane: str) -> str:
 
 
 def change_each(
-    code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, mask: str, lanes: int,
-    *, wanted: bool = True,
+    code: Code, op: AtomicOp, order: MemoryOrder, place: Place, index: str, value: str, expected: str, mask: str,
+    lanes: int, *, wanted: bool = True,
 ) -> str:  # fmt: skip
     """Change an element atomically for each lane of the mask, in order; return the old values if ``wanted``."""
     if place.is_shared and not wanted:
-        return _change_all_or_each(code, op, place, index, value, mask, lanes)
-    return _change_in_turn(code, op, place, index, value, expected, mask, lanes, wanted)
+        return _change_all_or_each(code, op, order, place, index, value, mask, lanes)
+    return _change_in_turn(code, op, order, place, index, value, expected, mask, lanes, wanted)
 
 
-def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, value: str, mask: str, lanes: int) -> str:
+def _change_all_or_each(
+    code: Code, op: AtomicOp, order: MemoryOrder, place: Place, index: str, value: str, mask: str, lanes: int
+) -> str:
     """Change memory that no other thread accesses, without a result; unrolled if all lanes are active."""
     full, some, end = (code.label(hint) for hint in ("full", "some", "end"))
     bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
@@ -273,10 +290,10 @@ def _change_all_or_each(code: Code, op: AtomicOp, place: Place, index: str, valu
     for lane, at in enumerate(_indices(code, place, index, lanes)):
         copy = copy_of(code, place, lane % place.copies)
         one = code.put(f"extractelement {shaped(STORED[place.dtype], lanes)} {value}, i32 {lane}")
-        change_one(code, op, copy, at, one, "", checked=False)
+        change_one(code, op, order, copy, at, one, "", checked=False)
     code.go(end)
     code.begin(some)
-    _change_in_turn(code, op, place, index, value, "zeroinitializer", mask, lanes, False)
+    _change_in_turn(code, op, order, place, index, value, "zeroinitializer", mask, lanes, False)
     code.fall_through(end)
     return "zeroinitializer"
 
@@ -307,8 +324,9 @@ def copy_of(code: Code, place: Place, number: int) -> Place:
 
 
 def _change_in_turn(
-    code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, mask: str, lanes: int, wanted: bool
-) -> str:
+    code: Code, op: AtomicOp, order: MemoryOrder, place: Place, index: str, value: str, expected: str, mask: str,
+    lanes: int, wanted: bool,
+) -> str:  # fmt: skip
     element = STORED[place.dtype]
     kind = shaped(element, lanes)
 
@@ -323,7 +341,7 @@ def _change_in_turn(
 
         def change(lane: str) -> None:
             at, one, want = (_stack_element(inner, each, board, lane) for each, board in boards)
-            old = _change_cell(inner, op, place, element_address(inner, local, at, 0), one, want)
+            old = _change_cell(inner, op, order, place, element_address(inner, local, at, 0), one, want)
             if wanted:
                 inner.do(f"store {element} {old}, ptr {inner.put(f'getelementptr {element}, ptr {olds}, i64 {lane}')}")
 
@@ -335,19 +353,21 @@ def _change_in_turn(
         ("ptr", place.pointer), (shaped("i32", lanes), index), (kind, value), (kind, expected),
         (shaped("i1", lanes), mask),
     ]  # fmt: skip
-    name = f"atomic.{op.value}.{place.dtype.label}.{where}.{lanes}{'' if wanted else '.quiet'}"
+    name = f"atomic.{op.value}.{order.value}.{place.dtype.label}.{where}.{lanes}{'' if wanted else '.quiet'}"
     return code.helper(name, kind, arguments, write)
 
 
-def change_one(code: Code, op: AtomicOp, place: Place, index: str, value: str, expected: str, *, checked: bool) -> str:
+def change_one(
+    code: Code, op: AtomicOp, order: MemoryOrder, place: Place, index: str, value: str, expected: str, *, checked: bool
+) -> str:
     """Change one element atomically for one invocation; return the old value, zero out of bounds."""
     if not checked:
-        return _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
+        return _change_cell(code, op, order, place, element_address(code, place, index, 0), value, expected)
     start, change, changed, done = (code.label(hint) for hint in ("start", "change", "changed", "done"))
     code.fall_through(start)
     code.branch(in_bounds(code, place, index, 0), change, done)
     code.begin(change)
-    old = _change_cell(code, op, place, element_address(code, place, index, 0), value, expected)
+    old = _change_cell(code, op, order, place, element_address(code, place, index, 0), value, expected)
     code.fall_through(changed)
     code.fall_through(done)
     return code.put(f"phi {STORED[place.dtype]} [ 0, %{start} ], [ {old}, %{changed} ]")

@@ -80,7 +80,7 @@ def merge_copies(code: Code, op: AtomicOp, private: m.Place, place: m.Place) -> 
         total = Lanes(code, 0).op(op.value, kind, total, value)
     code.branch(code.put(f"icmp ne {kind} {total}, 0"), change, latch)
     code.begin(change)
-    m.change_one(code, op, place, at, total, "", checked=False)
+    m.change_one(code, op, n.MemoryOrder.RELAXED, place, at, total, "", checked=False)
     code.fall_through(latch)
     code.do(f"{following} = add i32 {at}, 1")
     code.go(head)

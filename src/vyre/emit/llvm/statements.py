@@ -14,7 +14,7 @@ from vyre.analyze.ranges import proved_accesses
 from vyre.analyze.shapes import Layout, Shape, Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.divergent_exits import DivergentExits, divergent_exits
-from vyre.emit.llvm.expressions import Expressions
+from vyre.emit.llvm.expressions import REDUCIBLE, Expressions
 from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.if_conversion import is_cheap
 from vyre.emit.llvm.masks import Searches, searches_of
@@ -29,7 +29,6 @@ from vyre.semantics.operators import AtomicOp
 from vyre.semantics.types import DType
 
 _MAX_UNPOLLED_ITERATIONS: Final = 4096
-_REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, AtomicOp.XOR, AtomicOp.MIN, AtomicOp.MAX}
 
 
 class Statements(Expressions):
@@ -106,7 +105,7 @@ class Statements(Expressions):
                 raise TypeError(f"{type(statement).__name__} is not a statement of a kernel")
 
     def _let(self, name: str, expression: n.Expr) -> None:
-        if self.width and name in self.unread and isinstance(expression, n.Atomic) and expression.op in _REDUCIBLE:
+        if self.width and name in self.unread and isinstance(expression, n.Atomic) and expression.op in REDUCIBLE:
             assert expression.value is not None
             index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
             if index.shape is Shape.UNIFORM:
@@ -162,7 +161,7 @@ class Statements(Expressions):
             inside = code.put(f"and i1 {inside}, {self._any(self.mask)}")
         code.branch(inside, change, end)
         code.begin(change)
-        m.change_one(code, op, place, index, total, "", checked=False)
+        m.change_one(code, op, node.order, place, index, total, "", checked=False)
         code.fall_through(end)
 
     def _copy(self, statement: n.CopyBytes) -> None:
