@@ -97,6 +97,13 @@ class Executable:
         self._has_grid_in_memory = self.binder.program.stats().has_indirect_dispatch
         self._is_plain = self.route == "plain"
         self._may_exceed = self.route == "native" and has_limit
+        report = self.optimized.report
+        # Programs are optimized before there is a grid, for grids of one axis; others are launched with this config.
+        self._for_any_grid: DispatchConfig | None = None
+        if report is not None and report.most_workgroups is not None:
+            self._for_any_grid = self.config.with_changes(optimize=self.config.optimization.without("barriers"))
+        self._may_differ = self._may_exceed or self._for_any_grid is not None
+        self._wanted = compiled.wanted
         self._may_be_cut = compiled.wanted == "auto" and self.config.cooperative == "auto"
         # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
         self._prepared: BoundedDict[BindingPlan, Prepared] = BoundedDict(_MOST_PREPARED)
@@ -176,6 +183,9 @@ class Executable:
             self.binder.store_in_place(memory, self.dispatch(inputs, config))
             return
         plan = self.binder.bind_in_place(memory, config)
+        if self._for_any_grid is not None and (chosen := self.fitting(plan)) is not self:
+            chosen.dispatch_in_place(memory, config)
+            return
         prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
         if self._is_plain and config.is_simple:
             prepared.single.run(memory, UNLIMITED, (), _nothing)
@@ -206,7 +216,7 @@ class Executable:
     def run(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> list[memoryview]:
         """Bind inputs and run; return the outputs."""
         bound = self.binder.bind(inputs, config)
-        chosen = self.fitting(bound.plan) if self._may_exceed else self
+        chosen = self.fitting(bound.plan) if self._may_differ else self
         return chosen._run(bound, config, into)[0]
 
     def run_timed(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> TimedResult:
@@ -401,7 +411,11 @@ class Executable:
         return self.backend.schedule_runner(schedule, self._device, uses_device=self.uses_device())
 
     def fitting(self, plan: BindingPlan) -> Executable:
-        """The executable that a launch runs: this one, or, where its native barrier does not fit, one that is cut."""
+        """The executable that a launch runs: this one, or one for any grid, or, where a native barrier does not fit, one
+        that is cut."""
+        report, other = self.optimized.report, self._for_any_grid
+        if other is not None and report is not None and not report.holds_for(plan.launch.grid):
+            return self.backend.compile(self.program, other, route=self._wanted).fitting(plan)
         if not self._may_exceed:
             return self
         try:

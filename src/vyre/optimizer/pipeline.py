@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from vyre.checker import check
@@ -18,8 +20,10 @@ from vyre.errors import DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
+from vyre.ir.nodes import Store
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
+from vyre.optimizer.barriers import remove_barriers
 from vyre.optimizer.collecting import collector_paused
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import (
@@ -37,7 +41,8 @@ from vyre.optimizer.reading import reader_of
 from vyre.optimizer.records import WORDS
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
-from vyre.optimizer.switches import EVERY_BIT
+from vyre.optimizer.stores import remove_stores
+from vyre.optimizer.switches import EVERY_BIT, PASSES
 from vyre.semantics.types import FLOATS
 
 Made = TypeVar("Made")
@@ -61,20 +66,21 @@ def optimize_with(
     groups: int = ALL_GROUPS,
     checked: bool = False,
     launched_as_given: bool = False,
+    one_axis: bool = False,
     on_stage: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Program, Report]:
     """An equivalent program that does no more, and what was done.
 
     ``groups`` are the bits of what to use (``Optimization.bits``). Limits and everything else that makes a program
     illegal are found before anything runs, unless the program is ``checked``. What is found is launched as the program
-    is, by itself; who sees to that anyway says that it is ``launched_as_given``. ``on_stage`` is told of each stage,
-    from when to when in nanoseconds.
+    is, by itself; who sees to that anyway says that it is ``launched_as_given``. With ``one_axis`` it may be for grids
+    of one axis alone; the report says so. ``on_stage`` is told of each stage, from when to when in nanoseconds.
     """
     if not checked:
         check(program).raise_if_invalid()
     # What the rounds make is gone before the collector could look through it.
     with collector_paused():
-        return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given)
+        return _in_rounds(program, dispatcher, groups, on_stage, launched_as_given=launched_as_given, one_axis=one_axis)
 
 
 def _in_rounds(
@@ -84,6 +90,7 @@ def _in_rounds(
     on_stage: Callable[[str, int, int], None] | None,
     *,
     launched_as_given: bool,
+    one_axis: bool,
 ) -> tuple[Program, Report]:
     """Rounds, each of which begins with what the one before found, until there is nothing more to find."""
     stages: list[Stage] = []
@@ -99,6 +106,23 @@ def _in_rounds(
             on_stage(name, start, stop)
         return made
 
+    most_workgroups: int | None = None
+
+    def without_needless_memory(given: Program) -> Program:
+        """The program without the stores and barriers that no invocation needs."""
+        nonlocal most_workgroups
+        stats = given.stats()
+        if groups & PASSES["stores"] and stats.has(Store):
+            given, count = timed("stores", remove_stores, given)
+            fired["stores"] = fired.get("stores", 0) + count
+        if groups & PASSES["barriers"] and stats.has_barriers:
+            given, count, most = timed("barriers", partial(remove_barriers, one_axis=one_axis), given)
+            fired["barriers"] = fired.get("barriers", 0) + count
+            if most is not None:
+                most_workgroups = most if most_workgroups is None else min(most, most_workgroups)
+        return given
+
+    program = without_needless_memory(program)
     goes_on = True
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
@@ -119,8 +143,11 @@ def _in_rounds(
             rows_after = rows_after or rows_before
             break
         goes_on = goes_on and better != program
-        program, rows_after = better, live
-    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
+        program, rows_after = without_needless_memory(better), live
+        goes_on |= program is not better
+    fired = {name: count for name, count in fired.items() if count}
+    report = Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
+    return program, msgspec.structs.replace(report, most_workgroups=most_workgroups)
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
