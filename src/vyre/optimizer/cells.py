@@ -113,7 +113,7 @@ class Values:
         if None in numbers:
             return Value(None, PASS, dtype, form)
         level = max((agreed_by(node, self._workgroup_size), *(value.level for value in given)))
-        number = self._number((type(node), *_fields(node), *numbers))
+        number = self._number((type(node), *fields_beside_operands(node), *numbers))
         if form is None and dtype in _NARROW and level <= WORKGROUP:
             form = Form(_NO_IDS, ((number, 1),), level, 0, 0)
         return Value(number, level, dtype, form)
@@ -171,7 +171,7 @@ class Values:
         return Form(tuple(ids), (), GRID, 0, 0)
 
 
-def _fields(node: n.Expr) -> tuple[Any, ...]:
+def fields_beside_operands(node: n.Expr) -> tuple[Any, ...]:
     """The fields of a node that are no expressions."""
     return tuple(
         (repr(field) if isinstance(field, DType) else field)

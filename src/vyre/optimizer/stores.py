@@ -8,7 +8,7 @@ gets keeps its final values.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
-from vyre.optimizer.cells import Value, Values
+from vyre.optimizer.cells import Value, Values, fields_beside_operands
 
 # The host or another rank may read memory there, or run may end in between.
 _NOT_FOLLOWED: Final = (n.Trap, *n.GRID_POINTS, n.OpaqueStmt, n.OpaqueExpr, n.Call)
@@ -39,10 +39,10 @@ def remove_stores(program: Program) -> RemovedStores:
     stats = program.stats()
     if not stats.has(n.Store) or stats.has(*_NOT_FOLLOWED):
         return RemovedStores(program, 0)
-    dead = _Overwritten(program).dead
+    dead = _Overwritten(program).dead if _has_index_twice(program) else None
     better = _without(program, dead) if dead else program
     shared = frozenset(decl.name for decl in program.buffers if decl.role is Role.SHARED)
-    count = len(dead)
+    count = len(dead or ())
     for _ in range(_MOST_PASSES if shared else 0):
         # What a store read that went, others may have written for it alone.
         better, found = _without_unread(better, shared)
@@ -50,6 +50,24 @@ def remove_stores(program: Program) -> RemovedStores:
         if not found:
             break
     return RemovedStores(better, count)
+
+
+def _has_index_twice(program: Program) -> bool:
+    """Whether two stores to a buffer have the same index as it is written, which most long programs do not have."""
+    seen: set[tuple[Any, ...]] = set()
+    for statement in walk.statements(program.entry):
+        if type(statement) is n.Store:
+            index = statement.index
+            place = (index.name,) if type(index) is n.Var else (index.bits,) if type(index) is n.Lit else _written(index)
+            if (statement.buffer, *place) in seen:
+                return True
+            seen.add((statement.buffer, *place))
+    return False
+
+
+def _written(index: n.Expr) -> tuple[Any, ...]:
+    """An index as it is written, up to what its nodes' fields tell."""
+    return tuple(fact for node in walk.postorder(index) for fact in (type(node), *fields_beside_operands(node)))
 
 
 def _without(program: Program, numbers: set[int]) -> Program:
