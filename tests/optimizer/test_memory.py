@@ -1,4 +1,4 @@
-"""Barriers and stores that go, and those that must stay: each program is executed before and after, and as it must not be.
+"""Barriers, stores and cells: which go and which stay. Each program is executed before and after.
 
 A barrier that has to stay is also taken out by force: then the program is illegal, has a race, or gives other bytes.
 """
@@ -22,6 +22,7 @@ from vyre.ir import nodes as n
 from vyre.ir import parse, walk
 from vyre.ir.program import Program
 from vyre.optimizer.barriers import remove_barriers
+from vyre.optimizer.promotion import promote_cells
 from vyre.optimizer.stores import remove_stores
 from vyre.optimizer.switches import Optimization
 from vyre.reference import IN_ORDER, REVERSED, seeded
@@ -133,9 +134,7 @@ KEEP_BARRIERS = {
     "through another buffer": Tried("a[given[i]] = 1; grid_sync; b[i] = a[i]"),
     "an own cell that wraps": Tried("a[i * 2147483648 + 1] = 1; grid_sync; out[i] = a[1 + i * 2147483648]"),
     "a shift by an id": Tried("a[1 << l] = wg.x * 0 + 1; grid_sync; out[i] = a[1 << (3 - l)]"),
-    "async source": Tried(
-        'a[i] = i; grid_sync; if i == 0 { async_load(a, out, 0, 32, "x"); async_wait("x") }'
-    ),
+    "async source": Tried('a[i] = i; grid_sync; if i == 0 { async_load(a, out, 0, 32, "x"); async_wait("x") }'),
     "async destination": Tried(
         'if l == 0 { async_load(given, s, 0, 16, "x"); async_wait("x") }; barrier; out[i] = s[l]'
     ),
@@ -191,7 +190,9 @@ KEEP_STORES = {
     "atomics on it": Tried("a[i] = 1; let x = atomic_add(a, i, 1); out[i] = x; a[i] = 2"),
     "atomics that order": Tried("a[i] = 1; let x = atomic_add(count, 0, 1); a[i] = 2"),
     "atomics in the value": Tried("out[i] = atomic_add(count, 0, 1) & 0; out[i] = 2"),
-    "a transfer": Tried('a[i] = 1; async_load(a, s, 0, 64, "x"); async_wait("x"); a[i] = 2; out[i] = s[l]', grid=(1, 1, 1)),
+    "a transfer": Tried(
+        'a[i] = 1; async_load(a, s, 0, 64, "x"); async_wait("x"); a[i] = 2; out[i] = s[l]', grid=(1, 1, 1)
+    ),
     "memory that a later pass reads": Tried("for k in 0 .. 2 { out[i] = s[l]; s[l] = k + 3 }"),
     "memory that an atomic reads": Tried("s[l] = 4; out[i] = atomic_add(s, l, 1)"),
     "memory that others read": Tried("s[l] = i; barrier; out[i] = s[l ^ 1]"),
@@ -202,9 +203,45 @@ KEEP_STORES = {
     "a half": Tried("a[i] = 1; a[i * 2] = 1"),
 }
 
+# How many cells are kept in variables.
+PROMOTED = {
+    "a sum": (Tried("for k in 0 .. 3 { a[i] = a[i] + k }"), 1),
+    "two sums": (Tried("for k in 0 .. 3 { a[i] = a[i] + k; b[i] = b[i] + a[i] }"), 2),
+    "under a condition": (Tried("for k in 0 .. given[i] { if (k & 1) == 0 { a[i] = a[i] + k } }"), 1),
+    "never stored": (Tried("for k in 0 .. 3 { if k > i + 5 { a[i] = a[i] + k } }; out[i] = a[i]"), 1),
+    "out of bounds": (Tried("for k in 0 .. 3 { count[i] = count[i] + k; out[i * 3 + k] = count[i] }"), 1),
+    "out of bounds for all": (Tried("for k in 0 .. 3 { a[i + 32] = a[i + 32] + 1; out[i * 3 + k] = a[i + 32] }"), 1),
+    "a break and a continue": (
+        Tried("for k in 0 .. 8 { if k == given[i] { break }; if k == 2 { continue }; a[i] = a[i] * 3 + k }"),
+        1,
+    ),
+    "a condition that reads it": (Tried("while a[i] < 100 { a[i] = a[i] * 2 }"), 1),
+    "a nest": (Tried("for j in 0 .. 3 { for k in 0 .. a[i] & 3 { a[i] = a[i] + k + j } }"), 1),
+    "by the outer pass": (Tried("for j in 0 .. 3 { for k in 0 .. 3 { a[i * 3 + j] = a[i * 3 + j] + k } }"), 1),
+    "workgroup memory": (Tried("s[l] = i; for k in 0 .. 3 { s[l] = s[l] * 3 + k }; barrier; out[i] = s[l ^ 1]"), 1),
+    "beside other atomics": (Tried("for k in 0 .. 3 { a[i] = a[i] + k; let x = atomic_add(count, 0, 1, relaxed) }"), 1),
+}
 
-def barriers(program: Program) -> int:
-    return sum(isinstance(one, n.Barrier) for one in walk.statements(program.entry))
+NOT_PROMOTED = {
+    "another index": Tried("for k in 0 .. 3 { a[i] = a[i] + a[i ^ 8] }"),
+    "the pass": Tried("for k in 0 .. 3 { a[i * 3 + k] = a[i * 3 + k] + 1 }"),
+    "a let of the pass": Tried("for k in 0 .. 3 { let j = i * 3 + k; a[j] = a[j] + 1 }"),
+    "an index that is assigned": Tried("let j = i; for k in 0 .. 3 { a[j] = a[j] + 1; j = j + 8 }"),
+    "an index that is loaded": Tried("if i == 0 { for k in 0 .. 2 { a[b[0] & 7] = a[b[0] & 7] + 1; b[k] = 9 } }"),
+    "a barrier": Tried("for k in 0 .. 3 { s[l] = s[l] + s[0] * 0 + 1; barrier }"),
+    "a grid barrier": Tried("for k in 0 .. 3 { a[i] = a[i] + b[i ^ 1]; grid_sync; b[i] = a[i]; grid_sync }"),
+    "a return": Tried("for k in 0 .. 3 { a[i] = a[i] + 1; if k == given[i] { return } }"),
+    "atomics on it": Tried("for k in 0 .. 3 { a[i] = a[i] + 1; let x = atomic_add(a, i, 1) }"),
+    "atomics that order": Tried("for k in 0 .. 3 { a[i] = a[i] + 1; let x = atomic_add(count, 0, 1) }"),
+    "a transfer": Tried('for k in 0 .. 1 { a[i] = a[i] + 1; async_load(given, s, 0, 4, "x"); async_wait("x") }'),
+    "only stored": Tried("for k in 0 .. 3 { a[i] = k }"),
+    "only loaded": Tried("for k in 0 .. 3 { out[i * 3 + k] = a[i] }"),
+    "in no loop": Tried("a[i] = a[i] + 1"),
+}
+
+
+def in_one_axis(case: Case) -> bool:
+    return case.grid is None or case.grid[1:] == (1, 1)
 
 
 def require_same(case: Case, better: Program) -> None:
@@ -226,10 +263,11 @@ def require_same(case: Case, better: Program) -> None:
 def test_barriers_that_separate_nothing_go(name: str) -> None:
     tried = LOSE_BARRIERS[name]
     found = remove_barriers(tried.case.program, one_axis=tried.one_axis)
-    assert found.count == 1
+    assert found.removed == 1
     require_same(tried.case, found.program)
     again = remove_barriers(found.program, one_axis=tried.one_axis)
-    assert again.count == 0 and again.program is found.program
+    assert again.removed == 0
+    assert again.program is found.program
 
 
 @pytest.mark.parametrize("name", KEEP_BARRIERS)
@@ -237,7 +275,7 @@ def test_barriers_that_separate_something_stay(name: str) -> None:
     tried = KEEP_BARRIERS[name]
     case = tried.case
     found = remove_barriers(case.program, one_axis=tried.one_axis)
-    assert found.count == 0, found.program
+    assert found.removed == 0, found.program
     require_same(case, case.program)
     if name in KEPT_IN_VAIN:
         return
@@ -251,7 +289,7 @@ def test_barriers_that_separate_something_stay(name: str) -> None:
 def test_stores_that_nothing_reads_go(name: str) -> None:
     tried, count = LOSE_STORES[name]
     found = remove_stores(tried.case.program)
-    assert found.count == count, found.program
+    assert found.removed == count, found.program
     require_same(tried.case, found.program)
     assert remove_stores(found.program).program is found.program
 
@@ -260,5 +298,90 @@ def test_stores_that_nothing_reads_go(name: str) -> None:
 def test_stores_that_something_reads_stay(name: str) -> None:
     case = KEEP_STORES[name].case
     found = remove_stores(case.program)
-    assert found.count == 0, found.program
+    assert found.removed == 0, found.program
     assert found.program is case.program
+
+
+@pytest.mark.parametrize("name", PROMOTED)
+def test_cells_of_loops_are_kept_in_variables(name: str) -> None:
+    tried, count = PROMOTED[name]
+    found = promote_cells(tried.case.program)
+    assert found.promoted == count
+    require_same(tried.case, found.program)
+    assert promote_cells(found.program).program is found.program
+
+
+@pytest.mark.parametrize("name", NOT_PROMOTED)
+def test_cells_that_others_may_look_at_stay_in_memory(name: str) -> None:
+    program = NOT_PROMOTED[name].case.program
+    assert promote_cells(program).program is program
+
+
+def test_generated_programs_mean_the_same_without_needless_barriers_and_stores() -> None:
+    barriers = stores = cells = 0
+    for seed in range(20_000, 20_160):
+        case = generate(seed) if seed % 2 else made(seed).case
+        shorter = remove_stores(case.program)
+        freer = remove_barriers(shorter.program, one_axis=in_one_axis(case))
+        kept = promote_cells(freer.program)
+        barriers, stores, cells = barriers + freer.removed, stores + shorter.removed, cells + kept.promoted
+        if kept.program is case.program:
+            continue
+        assert not check(kept.program).errors
+        expected = meaning(case)
+        changed = msgspec.structs.replace(case, program=kept.program)
+        for schedule in (IN_ORDER, REVERSED, seeded(seed)):
+            assert meaning(changed, schedule) == expected, f"seed {seed}"
+        without_races = msgspec.structs.replace(case, program=freer.program)
+        assert meaning(without_races, races=True) == expected, f"seed {seed}"
+        assert run_case(case, vyre.backend("cpu"), program=kept.program, optimize=False) == expected, f"seed {seed}"
+        assert remove_barriers(freer.program, one_axis=in_one_axis(case)).program is freer.program, f"seed {seed}"
+    assert min(barriers, stores, cells) > 10
+
+
+ON_MORE_AXES = "let x = a[i]; grid_sync; a[i] = x + 1"
+
+
+def test_what_holds_for_one_axis_is_launched_on_one_axis_alone() -> None:
+    """On two axes two invocations have each cell, and the second would load what the first has stored."""
+    backend = vyre.backend("cpu")
+    one, two = (Tried(ON_MORE_AXES, grid=grid).case for grid in ((2, 1, 1), (2, 3, 1)))
+    executable = backend.compile(one.program, DispatchConfig(optimize=Optimization(keep=False)))
+    report = executable.optimized.report
+    assert report is not None
+    assert report.fired["barriers"] == 1
+    grids = [(2, 1, 1), (2, 3, 1), (1 << 31, 1, 1)]
+    assert [*map(report.holds_for, grids)] == [True, False, False]
+    for case in (one, two, one):
+        expected = meaning(case)
+        assert isinstance(expected, dict)
+        inputs = [case.inputs[decl.name] for decl in case.program.input_buffers()]
+        config = executable.config.with_changes(grid_override=case.grid)
+        names = [decl.name for decl in case.program.output_buffers()]
+        for run in (executable.dispatch, lambda *given: executable.dispatch_timed(*given).outputs):
+            assert dict(zip(names, map(bytes, run(inputs, config)), strict=True)) == expected
+        arrays = {decl.name: np.array(case.inputs.get(decl.name, np.zeros(64, "<u4"))) for decl in case.program.buffers}
+        memory = [arrays[decl.name] for decl in case.program.buffers if decl.access.value != "workgroup"]
+        executable.dispatch_in_place(memory, config)
+        assert {name: arrays[name].tobytes() for name in names} == expected
+        resident = [backend.allocate(array.nbytes) for array in memory]
+        for buffer, decl in zip(resident, case.program.buffers, strict=False):
+            if decl.name in case.inputs:
+                backend.upload(buffer, case.inputs[decl.name])
+        executable.dispatch_resident(resident, config)
+        sequence = dict(zip((decl.name for decl in case.program.buffers), resident, strict=False))
+        assert {name: bytes(backend.download(sequence[name])) for name in names} == expected
+        for buffer in resident:
+            backend.free(buffer)
+
+
+@pytest.mark.parametrize("switch", ["barriers", "stores", "cells"])
+def test_each_pass_has_a_switch_and_a_count(switch: str) -> None:
+    body = "out[i] = 1; out[i] = 2; grid_sync; for k in 0 .. 3 { b[i] = b[i] + k }"
+    program = Tried(body).case.program
+    _, report = optimize(program, report=True)
+    _, without = optimize(program, report=True, switches=Optimization(frozenset({switch})))
+    assert {name: report.fired[name] for name in ("barriers", "stores", "cells")} == {
+        "barriers": 1, "stores": 1, "cells": 1
+    }  # fmt: skip
+    assert switch not in without.fired

@@ -411,8 +411,7 @@ class Executable:
         return self.backend.schedule_runner(schedule, self._device, uses_device=self.uses_device())
 
     def fitting(self, plan: BindingPlan) -> Executable:
-        """The executable that a launch runs: this one, or one for any grid, or, where a native barrier does not fit, one
-        that is cut."""
+        """The executable that a launch runs: this one, one for any grid, or one cut if its barrier does not fit."""
         report, other = self.optimized.report, self._for_any_grid
         if other is not None and report is not None and not report.holds_for(plan.launch.grid):
             return self.backend.compile(self.program, other, route=self._wanted).fitting(plan)

@@ -5,7 +5,7 @@ other side. Sides are barrier intervals: the parts of the program that control f
 back edges of loops too. Removing a barrier joins its two intervals, so what later barriers are compared with grows, and
 one pass finds all that can go. Each access is looked at once: an interval keeps a summary of each buffer.
 
-Accesses with one index, under which each invocation has cells of its own, do not conflict; see ``vyre.optimizer.cells``.
+Accesses with one index, under which each invocation has cells of its own, do not conflict (``vyre.optimizer.cells``).
 The grid has one axis only if the caller says so: on more axes, several invocations have the same ``gid.x``.
 """
 
@@ -38,7 +38,7 @@ class RemovedBarriers(NamedTuple):
     """
 
     program: Program
-    count: int
+    removed: int
     most_workgroups: int | None = None
 
 
@@ -52,7 +52,7 @@ def remove_barriers(program: Program, *, one_axis: bool = False) -> RemovedBarri
     for owns_cells in (True, False):
         found = _removed(program, geometry, owns_cells)
         # Control flow has to stay uniform by the checker's own rules, which do not know who owns a cell.
-        if not found.count or not check(found.program).errors:
+        if not found.removed or not check(found.program).errors:
             return found
     return RemovedBarriers(program, 0)
 

@@ -286,5 +286,5 @@ def sole(condition: n.Expr, values: Values, geometry: Geometry, scope: Scope) ->
                 if geometry.separates(form.ids, form.level, 0, scope):
                     other = _times(form, -1)
                     assert other is not None  # it is as large as the form
-                    return max(form[:2] + (form.low,), other[:2] + (other.low,))
+                    return max((*form[:2], form.low), (*other[:2], other.low))
     return None

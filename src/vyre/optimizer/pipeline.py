@@ -20,7 +20,7 @@ from vyre.errors import DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
-from vyre.ir.nodes import Store
+from vyre.ir.nodes import Loop, Store, While
 from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
 from vyre.optimizer.barriers import remove_barriers
@@ -37,6 +37,7 @@ from vyre.optimizer.dispatcher import (
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
+from vyre.optimizer.promotion import promote_cells
 from vyre.optimizer.reading import reader_of
 from vyre.optimizer.records import WORDS
 from vyre.optimizer.report import Report as Report
@@ -120,6 +121,9 @@ def _in_rounds(
             fired["barriers"] = fired.get("barriers", 0) + count
             if most is not None:
                 most_workgroups = most if most_workgroups is None else min(most, most_workgroups)
+        if groups & PASSES["cells"] and stats.has(Loop, While) and stats.has(Store):
+            given, count = timed("cells", promote_cells, given)
+            fired["cells"] = fired.get("cells", 0) + count
         return given
 
     program = without_needless_memory(program)

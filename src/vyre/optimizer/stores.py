@@ -31,7 +31,7 @@ class RemovedStores(NamedTuple):
     """The program without needless stores, and how many went."""
 
     program: Program
-    count: int
+    removed: int
 
 
 def remove_stores(program: Program) -> RemovedStores:
@@ -58,7 +58,9 @@ def _has_index_twice(program: Program) -> bool:
     for statement in walk.statements(program.entry):
         if type(statement) is n.Store:
             index = statement.index
-            place = (index.name,) if type(index) is n.Var else (index.bits,) if type(index) is n.Lit else _written(index)
+            place = (
+                (index.name,) if type(index) is n.Var else (index.bits,) if type(index) is n.Lit else _written(index)
+            )
             if (statement.buffer, *place) in seen:
                 return True
             seen.add((statement.buffer, *place))
