@@ -27,6 +27,7 @@ _EXCLUDING: Final = (
     n.Barrier, *n.GRID_POINTS, n.AsyncLoad, n.AsyncStore, n.AsyncWait, n.CopyBytes, n.Return, n.Trap
 )  # fmt: skip
 _LOOPS: Final = (n.Loop, n.While)
+_JUMPS: Final = (n.Break, n.Continue)
 # More cells than these are not kept at once: they would not stay in registers.
 _MOST_CELLS: Final = 8
 
@@ -247,6 +248,7 @@ class _Promoter:
             yield n.Let(cell.is_inside, n.BinOp("lt", cell.place, n.BufLen(buffer)))
             yield n.Let(cell.is_stored, n.lit(False))
         self.count += len(cells)
+        certain = _stored_for_certain(statement)
         # The bounds of a loop are computed before it.
         if isinstance(statement, n.Loop):
             bounds = {name: self._expression(getattr(statement, name)) for name in ("start", "stop")}
@@ -258,7 +260,8 @@ class _Promoter:
         yield statement
         for buffer, cell in cells.items():
             del self.kept[buffer]
-            yield n.If(n.Var(cell.is_stored), (n.Store(buffer, cell.place, n.Var(cell.value)),))
+            store = n.Store(buffer, cell.place, n.Var(cell.value))
+            yield store if buffer in certain else n.If(n.Var(cell.is_stored), (store,))
 
     def _inside(self, statement: n.Stmt) -> n.Stmt:
         old = walk.operands(statement)
@@ -281,6 +284,18 @@ class _Promoter:
             return node
 
         return walk.rewrite_expression(root, change)
+
+
+def _stored_for_certain(loop: n.Loop | n.While) -> set[str]:
+    """The buffers that every invocation that comes to a loop stores to in its first pass."""
+    match loop:
+        case n.Loop(_, n.Lit(start), n.Lit(stop)) if start < stop:
+            jumps = (
+                i for i, one in enumerate(loop.body) if any(isinstance(s, _JUMPS) for s in walk.statements((one,)))
+            )
+            before = loop.body[: next(jumps, len(loop.body))]
+            return {statement.buffer for statement in before if isinstance(statement, n.Store)}
+    return set()
 
 
 def _declared(body: n.Body) -> set[str]:
