@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 import numpy as np
 
 from vyre.analyze.coverage import outputs_written_whole
+from vyre.analyze.effects import used_names
 from vyre.arguments import listed
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
@@ -263,7 +265,7 @@ class Executable:
             copies = [
                 copy
                 for place, slot in enumerate(plan.descriptors)
-                if slot.input_slot is not None and slot.byte_size
+                if slot.input_slot is not None and slot.byte_size and slot.name not in self._untouched
                 for copy in _whole_words(memory[place], byte_view(inputs[slot.input_slot]))
             ]
             with trace.span("upload", self.backend.id, bytes=plan.input_bytes):
@@ -402,6 +404,14 @@ class Executable:
     def grid_sync_plan(self, plan: BindingPlan) -> GridSyncPlan:
         """The launches of the cut program for a plan's sizes."""
         return plan_cut(self.cut, plan.launch)
+
+    @cached_property
+    def _untouched(self) -> frozenset[str]:
+        """The inputs that no statement names, so that a run needs no copy of them; a trap handler may look at all."""
+        if self._has_traps:
+            return frozenset()
+        inputs = {decl.name for decl in self.optimized.program.buffers if decl.role is Role.INPUT}
+        return frozenset(inputs - used_names(self.optimized.program.entry))
 
     def uses_device(self) -> bool:
         """Whether the device may run schedules of this executable by itself, if it can."""
