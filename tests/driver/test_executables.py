@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import cpu_support
-from backends_for_tests import RecordingBackend, double, increment, words
+from backends_for_tests import FixedDevice, RecordingBackend, double, increment, words
 from vyre.backends.reference import ReferenceBackend
 from vyre.driver import Backend, DispatchConfig, Step, routes, telemetry
+from vyre.driver.device import Copy, Fill
 from vyre.errors import DispatchFailed, InvalidProgram, UnsupportedFeature
 from vyre.ir import parse
 from vyre.ir.program import Program
@@ -135,3 +137,28 @@ def test_each_route_has_an_executable_of_its_own(backend: Backend) -> None:
     for one in made.values():
         assert words(one.dispatch([data])[0]) == [1, 2, 3, 4, 0]
     assert routes.choose_route(backend, program, [data], DispatchConfig()) == "native"
+
+
+def test_inputs_that_no_statement_names_are_not_copied() -> None:
+    """They keep their place among the inputs, whether the source or the optimizer leaves them out."""
+
+    class Noting(FixedDevice):
+        written: ClassVar[list[bytes]] = []
+
+        def write(self, copies: Sequence[Copy], fills: Sequence[Fill]) -> None:
+            self.written.extend(bytes(data) for _, _, data in copies)
+            super().write(copies, fills)
+
+    program = parse("""program p(workgroup 1) {
+      buffer 0 unused: u32[1] read
+      buffer 1 named: u32[1] read
+      buffer 2 dropped: u32[1] read
+      buffer 3 measured: u32[] read
+      buffer 4 out: u32[1] output
+      let nothing = dropped[0] * 3
+      out[0] = named[0] + len(measured)
+    }""")
+    inputs = [np.array([value], "<u4") for value in (1, 2, 3, 4)]
+    (output,) = Backend(Noting(b"\7\0\0\0")).dispatch(program, inputs)
+    assert bytes(output) == b"\7\0\0\0"
+    assert Noting.written == [inputs[1].tobytes(), inputs[3].tobytes()]

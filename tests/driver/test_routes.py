@@ -60,7 +60,7 @@ def test_the_whole_sequence_is_repeated_until_nothing_changes(
     iterations: int | None, limit: int, calls: int, value: int
 ) -> None:
     device = CountingDevice(limit)
-    config = DispatchConfig(fixpoint_iterations=iterations)
+    config = DispatchConfig(fixpoint_iterations=iterations, optimize=False)
     result = routes.dispatch_with_grid_sync_split_timed(Backend(device), chain(2), [np.zeros(1, "<u4")], config)
     assert device.launches == calls
     assert bytes(result.outputs[0]) == bytes([value, 0, 0, 0])
@@ -179,10 +179,11 @@ def test_a_device_that_reads_something_else_than_was_asked_for_is_told(route: st
             return results
 
     given = [len(one) for one in results]
+    config = DispatchConfig(optimize=False)
     slots = OutputBuffers()
     slots.store([b"old"])
     with pytest.raises(DispatchFailed, match=re.escape(f"device 'counting' gave {given} bytes where [16]")) as caught:
-        routes.dispatch(Backend(Wrong()), chain(2), [np.zeros(4, "<u4")], into=slots, route=route)  # type: ignore[arg-type]
+        routes.dispatch(Backend(Wrong()), chain(2), [np.zeros(4, "<u4")], config, into=slots, route=route)  # type: ignore[arg-type]
     assert caught.value.code == "wrong-outputs"
     assert "read()" in caught.value.fix
     if route == "host":

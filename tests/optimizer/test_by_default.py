@@ -242,11 +242,14 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
         pipeline = on.compile(parse(TEXT))
         pipeline.dispatch([X, X])
     names = [e["name"] for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "optimizer"]
-    assert [name for name in names if name != "optimize"][:3] == ["encode", "kernels", "decode"]
+    assert [name for name in names if name != "optimize"][:4] == ["stores", "encode", "kernels", "decode"]
     assert names.count("optimize") == 1
     report = pipeline.optimized.report
     assert report is not None
-    assert [stage.name for stage in report.stages] == ["encode", "kernels", "decode"] * report.rounds
+    assert [stage.name for stage in report.stages] == [
+        "stores",
+        *["encode", "kernels", "decode", "stores"] * report.rounds,
+    ]
     assert report.synchronisations == report.rounds
     assert report.rows_after < report.rows_before
     assert sum(report.fired.values()) >= 3
@@ -287,7 +290,9 @@ def test_every_switch_does_something(switch: str, body: str, telling: str) -> No
 
 
 def test_switches_are_known_by_name_and_part_of_the_key() -> None:
-    with pytest.raises(BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, order"):
+    with pytest.raises(
+        BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, barriers, stores, cells, order"
+    ):
         Optimization(off=frozenset({"folds"}))
     with pytest.raises(BadInputs, match="on_failure"):
         Optimization(on_failure="ignore")

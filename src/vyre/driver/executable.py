@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 import numpy as np
 
 from vyre.analyze.coverage import outputs_written_whole
+from vyre.analyze.effects import used_names
 from vyre.arguments import listed
 from vyre.driver import telemetry, trace
 from vyre.driver.binding import Binder, BindingPlan, Bound
@@ -97,6 +99,13 @@ class Executable:
         self._has_grid_in_memory = self.binder.program.stats().has_indirect_dispatch
         self._is_plain = self.route == "plain"
         self._may_exceed = self.route == "native" and has_limit
+        report = self.optimized.report
+        # Programs are optimized before there is a grid, for grids of one axis; others are launched with this config.
+        self._for_any_grid: DispatchConfig | None = None
+        if report is not None and report.most_workgroups is not None:
+            self._for_any_grid = self.config.with_changes(optimize=self.config.optimization.without("barriers"))
+        self._may_differ = self._may_exceed or self._for_any_grid is not None
+        self._wanted = compiled.wanted
         self._may_be_cut = compiled.wanted == "auto" and self.config.cooperative == "auto"
         # By plan: for runs on given memory, whose fresh outputs the schedule clears, and for dispatches.
         self._prepared: BoundedDict[BindingPlan, Prepared] = BoundedDict(_MOST_PREPARED)
@@ -176,6 +185,9 @@ class Executable:
             self.binder.store_in_place(memory, self.dispatch(inputs, config))
             return
         plan = self.binder.bind_in_place(memory, config)
+        if self._for_any_grid is not None and (chosen := self.fitting(plan)) is not self:
+            chosen.dispatch_in_place(memory, config)
+            return
         prepared = self._prepared.get(plan) or self._prepare(plan, clears=True)
         if self._is_plain and config.is_simple:
             prepared.single.run(memory, UNLIMITED, (), _nothing)
@@ -206,7 +218,7 @@ class Executable:
     def run(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> list[memoryview]:
         """Bind inputs and run; return the outputs."""
         bound = self.binder.bind(inputs, config)
-        chosen = self.fitting(bound.plan) if self._may_exceed else self
+        chosen = self.fitting(bound.plan) if self._may_differ else self
         return chosen._run(bound, config, into)[0]
 
     def run_timed(self, inputs: Inputs, config: DispatchConfig, into: OutputBuffers | None) -> TimedResult:
@@ -253,7 +265,7 @@ class Executable:
             copies = [
                 copy
                 for place, slot in enumerate(plan.descriptors)
-                if slot.input_slot is not None and slot.byte_size
+                if slot.input_slot is not None and slot.byte_size and slot.name not in self._untouched
                 for copy in _whole_words(memory[place], byte_view(inputs[slot.input_slot]))
             ]
             with trace.span("upload", self.backend.id, bytes=plan.input_bytes):
@@ -393,6 +405,14 @@ class Executable:
         """The launches of the cut program for a plan's sizes."""
         return plan_cut(self.cut, plan.launch)
 
+    @cached_property
+    def _untouched(self) -> frozenset[str]:
+        """The inputs that no statement names, so that a run needs no copy of them; a trap handler may look at all."""
+        if self._has_traps:
+            return frozenset()
+        inputs = {decl.name for decl in self.optimized.program.buffers if decl.role is Role.INPUT}
+        return frozenset(inputs - used_names(self.optimized.program.entry))
+
     def uses_device(self) -> bool:
         """Whether the device may run schedules of this executable by itself, if it can."""
         return self.route in ("plain", "native") or not self.backend.capabilities.grid_sync
@@ -401,7 +421,10 @@ class Executable:
         return self.backend.schedule_runner(schedule, self._device, uses_device=self.uses_device())
 
     def fitting(self, plan: BindingPlan) -> Executable:
-        """The executable that a launch runs: this one, or, where its native barrier does not fit, one that is cut."""
+        """The executable that a launch runs: this one, one for any grid, or one cut if its barrier does not fit."""
+        report, other = self.optimized.report, self._for_any_grid
+        if other is not None and report is not None and not report.holds_for(plan.launch.grid):
+            return self.backend.compile(self.program, other, route=self._wanted).fitting(plan)
         if not self._may_exceed:
             return self
         try:

@@ -115,6 +115,7 @@ def _made(program: Program, switches: Optimization, cache: DiskCache | None) -> 
             groups=switches.bits,
             checked=True,
             keep_geometry=True,
+            one_axis=True,
             on_stage=record,
         )
     telemetry.count(

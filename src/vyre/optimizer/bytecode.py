@@ -86,7 +86,7 @@ OTHER, IS_LITERAL, FIRST_OPERATION = 0, 1, 2
 # Words of a constant: two for each type.
 CONSTANT_WORDS: Final = 32
 # The group of forms that no switch turns off.
-ALWAYS: Final = 26
+ALWAYS: Final = 20
 # Entries by operation: the first form, the last one, and the form that evaluates, or 0.
 ENTRY: Final = 3
 

@@ -25,12 +25,15 @@ class Pass(msgspec.Struct, frozen=True):
     name: str
     doc: str
     switches: tuple[str, ...]
+    is_on_host: bool = False
 
     def __call__(self, program: Program, dispatcher: OptimizerDispatcher) -> tuple[Program, Report]:
         """Run this pass alone on a legal program."""
         bits = PASSES | group_bits()
         chosen = [name for name in bits if name in self.switches or (self is rewrite and name not in _OWN)]
-        return optimize_with(program, dispatcher, groups=sum(bits[name] for name in chosen), stage=self.name)
+        # A pass on the host has a stage of its own.
+        stage = "kernels" if self.is_on_host else self.name
+        return optimize_with(program, dispatcher, groups=sum(bits[name] for name in chosen), stage=stage)
 
 
 canonicalise: Final = Pass("canonicalise", "put literals right and give sums and shifts one form", ("order",))
@@ -40,6 +43,9 @@ intern: Final = Pass("intern", "compute equal values once", ("share",))
 live: Final = Pass("live", "drop what no effect needs", ("dead",))
 place: Final = Pass("place", "move values out of loops", ("motion",))
 pack: Final = Pass("pack", "read the result back and write the program again", ())
-ALL_PASSES: Final = (canonicalise, fold, rewrite, intern, live, place, pack)
+stores: Final = Pass("stores", "remove stores that nothing reads", ("stores",), is_on_host=True)
+barriers: Final = Pass("barriers", "remove barriers that separate nothing", ("barriers",), is_on_host=True)
+cells: Final = Pass("cells", "keep in variables what loops load and store", ("cells",), is_on_host=True)
+ALL_PASSES: Final = (stores, barriers, cells, canonicalise, fold, rewrite, intern, live, place, pack)
 # What is not a group of rules that the pass of all rules applies.
 _OWN: Final = (*(name for name in PASSES if name != "bits"), "order")

@@ -6,11 +6,13 @@ one by one, and the result is the same program.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 
 from vyre.checker import check
@@ -18,8 +20,10 @@ from vyre.errors import DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
-from vyre.ir.program import Program
+from vyre.ir.nodes import Loop, Store, While
+from vyre.ir.program import Program, Stats
 from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
+from vyre.optimizer.barriers import remove_barriers
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import (
     OptimizerDispatcher,
@@ -32,9 +36,11 @@ from vyre.optimizer.dispatcher import (
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
 from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, REGISTERS, WORDS, WORKGROUP
+from vyre.optimizer.promotion import promote_cells
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
-from vyre.optimizer.switches import EVERY_BIT
+from vyre.optimizer.stores import remove_stores
+from vyre.optimizer.switches import EVERY_BIT, PASSES
 from vyre.semantics.types import FLOATS
 
 Made = TypeVar("Made")
@@ -58,6 +64,7 @@ def optimize_with(
     groups: int = ALL_GROUPS,
     checked: bool = False,
     keep_geometry: bool = False,
+    one_axis: bool = False,
     on_stage: Callable[[str, int, int], None] | None = None,
     stage: str = "kernels",
 ) -> tuple[Program, Report]:
@@ -65,58 +72,103 @@ def optimize_with(
 
     ``groups`` are the bits of what to use (``Optimization.bits``). An illegal program is refused before anything runs;
     ``checked`` says that the checker has accepted it. A result that would infer another launch geometry is rejected,
-    unless the caller fixes the geometry: ``keep_geometry``. ``on_stage`` is called with the name of each stage, its
-    start and its end in nanoseconds; ``stage`` is the name of the device's part.
+    unless the caller fixes the geometry: ``keep_geometry``. With ``one_axis`` the result may hold only for grids of one
+    axis; the report says so. ``on_stage`` is called with the name of each stage, its start and its end in nanoseconds;
+    ``stage`` is the name of the device's part.
     """
     if not checked:
         check(program).raise_if_invalid()
-    return _in_rounds(program, dispatcher, groups, on_stage, stage, keep_geometry=keep_geometry)
+    rounds = _Rounds(dispatcher, groups, on_stage, stage, keep_geometry=keep_geometry, one_axis=one_axis)
+    return rounds.run(program)
 
 
-def _in_rounds(
-    program: Program,
-    dispatcher: OptimizerDispatcher,
-    groups: int,
-    on_stage: Callable[[str, int, int], None] | None,
-    stage: str,
-    *,
-    keep_geometry: bool,
-) -> tuple[Program, Report]:
-    """Optimize in rounds, each on the result of the one before, until nothing changes."""
-    stages: list[Stage] = []
-    fired: dict[str, int] = {}
-    rows_before = rows_after = sweeps = rounds = waits = hits = 0
+class _HostPass(NamedTuple):
+    """A pass over the program itself, on the host, before its rows are made; its name is its switch."""
 
-    def timed(name: str, run: Callable[..., Made], *arguments: Any) -> Made:
+    name: str
+    applies: Callable[[Stats], bool]
+    run: Callable[[Program, bool], tuple[Program, int, int | None]]
+
+
+# Each returns the program, how much it changed, and the most workgroups for which that holds (None: any grid).
+_HOST_PASSES: Final = (
+    _HostPass("stores", lambda stats: stats.has(Store), lambda program, _: (*remove_stores(program), None)),
+    _HostPass(
+        "barriers",
+        lambda stats: stats.has_barriers,
+        lambda program, one_axis: remove_barriers(program, one_axis=one_axis),
+    ),
+    _HostPass(
+        "cells",
+        lambda stats: stats.has(Loop, While) and stats.has(Store),
+        lambda program, _: (*promote_cells(program), None),
+    ),
+)
+
+
+class _Rounds:
+    """Optimization in rounds, each on the result of the one before, until nothing changes."""
+
+    def __init__(
+        self,
+        dispatcher: OptimizerDispatcher,
+        groups: int,
+        on_stage: Callable[[str, int, int], None] | None,
+        stage: str,
+        *,
+        keep_geometry: bool,
+        one_axis: bool,
+    ) -> None:
+        self.dispatcher, self.groups, self.on_stage, self.stage = dispatcher, groups, on_stage, stage
+        self.keep_geometry, self.one_axis = keep_geometry, one_axis
+        self.stages: list[Stage] = []
+        self.fired: Counter[str] = Counter()
+        self.most_workgroups: int | None = None
+        self.waits = self.hits = self.sweeps = 0
+
+    def run(self, program: Program) -> tuple[Program, Report]:
+        rows_before = rows_after = rounds = 0
+        program = self._with_host_passes(program)
+        is_changing = True
+        while is_changing and rounds < _MOST_ROUNDS:
+            rounds += 1
+            arena, outline = self._timed("encode", encode, program)
+            findings, was_hit, times = self._timed(self.stage, _find, arena, self.dispatcher, self.groups)
+            better, statements, is_changing = self._timed("decode", decode, arena, outline, findings)
+            live = int(np.count_nonzero(findings.live[: arena.rows]))
+            self.waits, self.hits, self.sweeps = self.waits + times, self.hits + was_hit, self.sweeps + findings.sweeps
+            self.fired.update(findings.fired)
+            # A result that is larger, has no room for its names, or launches differently is dropped.
+            rows_before = rows_before or arena.rows
+            before = outline.program
+            is_launched_alike = self.keep_geometry or not works_together(before) or works_together(better)
+            if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
+                rows_after = rows_after or rows_before
+                break
+            is_changing &= better != program
+            program, rows_after = self._with_host_passes(better), live
+            is_changing |= program is not better
+        fired = {name: count for name, count in self.fired.items() if count}
+        report = Report(rows_before, rows_after, fired, rounds, self.sweeps, tuple(self.stages), self.waits, self.hits)
+        return program, msgspec.structs.replace(report, most_workgroups=self.most_workgroups)
+
+    def _timed(self, name: str, run: Callable[..., Made], *arguments: Any) -> Made:
         start = perf_counter_ns()
         made = run(*arguments)
         stop = perf_counter_ns()
-        stages.append(Stage(name, (stop - start) / 1e9))
-        if on_stage is not None:
-            on_stage(name, start, stop)
+        self.stages.append(Stage(name, (stop - start) / 1e9))
+        if self.on_stage is not None:
+            self.on_stage(name, start, stop)
         return made
 
-    goes_on = True
-    while goes_on and rounds < _MOST_ROUNDS:
-        rounds += 1
-        arena, outline = timed("encode", encode, program)
-        findings, was_hit, times = timed(stage, _find, arena, dispatcher, groups)
-        waits += times
-        better, statements, goes_on = timed("decode", decode, arena, outline, findings)
-        live = int(np.count_nonzero(findings.live[: arena.rows]))
-        sweeps, hits = sweeps + findings.sweeps, hits + was_hit
-        for name, count in findings.fired.items():
-            fired[name] = fired.get(name, 0) + count
-        # What a round found is not taken if there is more of it, or no room for its names.
-        rows_before = rows_before or arena.rows
-        before = outline.program
-        is_launched_alike = keep_geometry or not works_together(before) or works_together(better)
-        if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
-            rows_after = rows_after or rows_before
-            break
-        goes_on = goes_on and better != program
-        program, rows_after = better, live
-    return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
+    def _with_host_passes(self, program: Program) -> Program:
+        for one in _HOST_PASSES:
+            if self.groups & PASSES[one.name] and one.applies(program.stats()):
+                program, count, most = self._timed(one.name, one.run, program, self.one_axis)
+                self.fired[one.name] += count
+                if most is not None:
+                    self.most_workgroups = most if self.most_workgroups is None else min(most, self.most_workgroups)
+        return program
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:

@@ -17,6 +17,7 @@ class Stage(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What an optimisation did: rows before and after, how often each rule fired, rounds, stages, synchronisations.
 
+    ``most_workgroups`` is None if the result holds for every grid; else for those of one axis, of so many workgroups.
     ``static_hits`` counts rounds whose unchanging columns were on the device already. ``cached`` says where the result
     came from, if it was not made now: "memory" or "disk". The rest then tells of when it was made.
     """
@@ -30,6 +31,11 @@ class Report(msgspec.Struct, frozen=True):
     synchronisations: int
     static_hits: int = 0
     cached: str = ""
+    most_workgroups: int | None = None
+
+    def holds_for(self, grid: tuple[int, int, int]) -> bool:
+        """Whether the result may be launched on a grid."""
+        return self.most_workgroups is None or (grid[1:] == (1, 1) and grid[0] <= self.most_workgroups)
 
     @property
     def seconds(self) -> float:

@@ -11,7 +11,16 @@ from vyre.errors import BadInputs
 
 EVERY_BIT: Final = 0xFFFFFFFF
 # The passes that have a switch, each with its bit in the word whose lower bits are the groups of rules.
-PASSES: Final = {"fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28, "bits": 1 << 27}
+PASSES: Final = {
+    "fold": 1 << 31,
+    "share": 1 << 30,
+    "motion": 1 << 29,
+    "dead": 1 << 28,
+    "bits": 1 << 27,
+    "barriers": 1 << 26,
+    "stores": 1 << 25,
+    "cells": 1 << 24,
+}
 
 
 class Optimization(msgspec.Struct, frozen=True):
@@ -19,7 +28,8 @@ class Optimization(msgspec.Struct, frozen=True):
 
     ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
     once, "motion" moves values out of loops, "dead" drops assignments that nobody needs, "bits" uses what is known of
-    single bits; docs/rules.md has the groups.
+    single bits, "barriers" removes barriers that separate nothing, "stores" removes stores that nothing reads,
+    "cells" keeps in variables what loops load and store; docs/rules.md has the groups.
     ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
     and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
     (``on_failure="original"``).
@@ -41,6 +51,10 @@ class Optimization(msgspec.Struct, frozen=True):
             raise BadInputs(f"the optimizer has no switch '{unknown[0]}'.", f"its switches are: {known}.")
         if self.on_failure not in ("raise", "original"):
             raise BadInputs(f"on_failure is {self.on_failure!r}.", 'give "raise" or "original".')
+
+    def without(self, name: str) -> Optimization:
+        """The same with one more switch off."""
+        return msgspec.structs.replace(self, off=self.off | {name})
 
     @property
     def bits(self) -> int:

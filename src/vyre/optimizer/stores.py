@@ -1,0 +1,227 @@
+"""Store removal: drop the stores whose value nothing can read.
+
+A store goes if the same invocation writes the same element again, comes there for certain, and nothing reads the buffer
+in between: what another invocation may read without a race, it reads in a statement between the two. A store to
+workgroup memory also goes if nothing reads that memory afterwards, in a later pass of a loop included. What the host
+gets keeps its final values.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from vyre.analyze.effects import assigned_variables, buffers_read, written_buffers
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import Role
+from vyre.ir.program import Program
+from vyre.optimizer.cells import Value, Values, fields_beside_operands
+
+# The host or another rank may read memory there, or run may end in between.
+_NOT_FOLLOWED: Final = (n.Trap, *n.GRID_POINTS, n.OpaqueStmt, n.OpaqueExpr, n.Call)
+# What has to happen, or decides how a program is launched, although nothing needs its value.
+_KEPT: Final = (n.Atomic, *n.SUBGROUP_OPERATIONS)
+_JUMPS: Final = (n.Break, n.Continue, n.Return)
+_MOST_PASSES: Final = 8
+
+
+class RemovedStores(NamedTuple):
+    """The program without needless stores, and how many went."""
+
+    program: Program
+    removed: int
+
+
+def remove_stores(program: Program) -> RemovedStores:
+    """Remove the stores of a legal program whose value nothing can read."""
+    stats = program.stats()
+    if not stats.has(n.Store) or stats.has(*_NOT_FOLLOWED):
+        return RemovedStores(program, 0)
+    dead = _Overwritten(program).dead if _has_index_twice(program) else None
+    better = _without(program, dead) if dead else program
+    shared = frozenset(decl.name for decl in program.buffers if decl.role is Role.SHARED)
+    count = len(dead or ())
+    for _ in range(_MOST_PASSES if shared else 0):
+        # What a store read that went, others may have written for it alone.
+        better, found = _without_unread(better, shared)
+        count += found
+        if not found:
+            break
+    return RemovedStores(better, count)
+
+
+def _has_index_twice(program: Program) -> bool:
+    """Whether two stores to a buffer have the same index as it is written, which most long programs do not have."""
+    seen: set[tuple[Any, ...]] = set()
+    for statement in walk.statements(program.entry):
+        if type(statement) is n.Store:
+            index = statement.index
+            place = (
+                (index.name,) if type(index) is n.Var else (index.bits,) if type(index) is n.Lit else _written(index)
+            )
+            if (statement.buffer, *place) in seen:
+                return True
+            seen.add((statement.buffer, *place))
+    return False
+
+
+def _written(index: n.Expr) -> tuple[Any, ...]:
+    """An index as it is written, up to what its nodes' fields tell."""
+    return tuple(fact for node in walk.postorder(index) for fact in (type(node), *fields_beside_operands(node)))
+
+
+def _without(program: Program, numbers: set[int]) -> Program:
+    """The program without some stores, by their numbers in canonical order."""
+    count = 0
+
+    def replace(statement: n.Stmt) -> n.Body:
+        nonlocal count
+        if not isinstance(statement, n.Store):
+            return (statement,)
+        count += 1
+        return () if count - 1 in numbers else (statement,)
+
+    return program.with_entry(walk.rewrite(program.entry, on_statement=replace))
+
+
+def _may_go(statement: n.Store) -> bool:
+    """Whether nothing but the store happens in a statement."""
+    return not any(isinstance(node, _KEPT) for root in walk.operands(statement) for node in walk.postorder(root))
+
+
+class _Overwritten:
+    """The stores that the same invocation overwrites before anything reads them, by their numbers."""
+
+    def __init__(self, program: Program) -> None:
+        self.dead: set[int] = set()
+        self.number = 0
+        self.values = Values(program, assigned_variables(program), written_buffers(program))
+        # By buffer and the number of the index: the last store there, while nothing has read the buffer since.
+        self.pending: dict[str, dict[int, int]] = {}
+        self._list(program.entry)
+
+    def _list(self, body: n.Body) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: n.Stmt) -> None:
+        match statement:
+            case n.Let(name, value):
+                self.values.declare(name, self._value(value))
+            case n.Store(buffer, index, value):
+                place = self._value(index).number
+                self._value(value)
+                self._store(statement, buffer, place)
+            case n.Loop(var, start, stop, body):
+                self.values.declare_loop(var, self._value(start), self._value(stop))
+                self._apart(body)
+            case n.While(condition, body):
+                self._value(condition)
+                self._apart(body)
+            case n.If(condition, then, otherwise):
+                self._value(condition)
+                self._apart(then)
+                self._apart(otherwise)
+            case n.Block(body) | n.Region(body=body):
+                self._list(body)
+            case n.Break() | n.Continue() | n.Return() | n.AsyncWait():
+                # What was written before a jump stays: the store that comes later may not happen.
+                self.pending.clear()
+            case _:
+                for root in walk.operands(statement):
+                    self._value(root)
+                for buffer in buffers_read(statement):
+                    self.pending.pop(buffer, None)
+
+    def _store(self, statement: n.Store, buffer: str, place: int | None) -> None:
+        number, self.number = self.number, self.number + 1
+        if place is None:
+            return
+        stores = self.pending.setdefault(buffer, {})
+        before = stores.pop(place, None)
+        if before is not None:
+            self.dead.add(before)
+        if _may_go(statement):
+            stores[place] = number
+
+    def _apart(self, body: n.Body) -> None:
+        """A list that runs sometimes, or several times: it overwrites nothing from before for certain, but may read."""
+        outer, self.pending = self.pending, {}
+        self._list(body)
+        self.pending = outer
+        for statement in walk.statements(body) if outer else ():
+            self._forget(statement)
+
+    def _forget(self, statement: n.Stmt) -> None:
+        if isinstance(statement, (*_JUMPS, n.AsyncWait)):
+            self.pending.clear()
+        for buffer in buffers_read(statement):
+            self.pending.pop(buffer, None)
+        for root in walk.operands(statement):
+            for node in walk.postorder(root):
+                self._read(node)
+
+    def _read(self, node: n.Expr) -> None:
+        if isinstance(node, n.Atomic) and node.order is not n.MemoryOrder.RELAXED:
+            self.pending.clear()
+        elif isinstance(node, (n.Load, n.Atomic)):
+            self.pending.pop(node.buffer, None)
+
+    def _value(self, root: n.Expr) -> Value:
+        def combine(node: n.Expr, given: list[Value]) -> Value:
+            self._read(node)
+            return self.values.of_node(node, given)
+
+        return walk.fold(root, combine)
+
+
+def _without_unread(program: Program, shared: frozenset[str]) -> RemovedStores:
+    """The program without the stores to workgroup memory that nothing reads afterwards."""
+    reads: dict[int, frozenset[str]] = {}
+    count = 0
+
+    def reads_of(statement: n.Stmt) -> frozenset[str]:
+        """The workgroup memory that a statement reads, with everything inside it."""
+        known = reads.get(id(statement))
+        if known is None:
+            found = set(buffers_read(statement))
+            for root in walk.operands(statement):
+                found.update(buffer for node in walk.postorder(root) for buffer in buffers_read(node))
+            known = frozenset(found & shared).union(*map(reads_of_list, walk.bodies(statement)))
+            reads[id(statement)] = known
+        return known
+
+    def reads_of_list(body: n.Body) -> frozenset[str]:
+        return frozenset[str]().union(*map(reads_of, body))
+
+    def kept(body: n.Body, later: set[str]) -> n.Body:
+        """A list without the stores that go; ``later`` is what is read behind it, and becomes what is before."""
+        nonlocal count
+        done: list[n.Stmt] = []
+        for statement in reversed(body):
+            if (
+                isinstance(statement, n.Store)
+                and statement.buffer in shared
+                and statement.buffer not in later
+                and _may_go(statement)
+            ):
+                count += 1
+                continue
+            lists = walk.bodies(statement)
+            if lists:
+                if isinstance(statement, (n.Loop, n.While)):
+                    later |= reads_of(statement)
+                before = count
+                inner = tuple(kept(one, set(later)) for one in lists)
+                if count != before:
+                    fields = dict(zip(walk.BODY_FIELDS[type(statement)], inner, strict=True))
+                    statement = msgspec.structs.replace(statement, **fields)
+            later |= reads_of(statement)
+            done.append(statement)
+        done.reverse()
+        return tuple(done)
+
+    entry = kept(program.entry, set())
+    return RemovedStores(program.with_entry(entry) if count else program, count)
