@@ -13,7 +13,7 @@ import cpu_support
 import vyre
 from vyre import bf16, f16, f32, i32, u8
 from vyre.backends.reference import ReferenceBackend, ReferenceDevice
-from vyre.driver import Backend
+from vyre.driver import Backend, telemetry
 from vyre.errors import BadInputs, UnsupportedFeature
 
 CPU = cpu_support.backend(None, 1)
@@ -375,3 +375,31 @@ def test_kernels_from_several_threads() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(16)))
+
+
+def test_arrays_on_a_device_of_the_host_run_in_place() -> None:
+    """A call on them costs what one on NumPy arrays does: nothing is allocated or copied."""
+    x, y = (vyre.array(np.arange(6, dtype=np.float32).reshape(2, 3), backend="cpu") for _ in range(2))
+
+    @vyre.kernel(backend="cpu")
+    def scaled(a: f32, x: vyre.In[f32, 2], y: vyre.InOut[f32, 2]):
+        i, j = vyre.gid(0), vyre.gid(1)
+        if i < y.shape[0] and j < y.shape[1]:
+            y[i, j] = a * x[i, j] + y[i, j]
+
+    before = telemetry.snapshot()
+    scaled[2, 3](2.0, x, y)
+    after = telemetry.snapshot()
+    assert np.array_equal(y.numpy(), 3 * x.numpy())
+    assert after.resident_buffers == before.resident_buffers
+    assert after.resident_bytes_peak == before.resident_bytes_peak
+    scaled[2, 3](2.0, x.numpy(), y)
+    scaled[2, 3](1.0, x.T.T, y)
+    assert np.array_equal(y.numpy(), 6 * x.numpy())
+    with pytest.raises(BadInputs, match="shares memory"):
+        scaled[2, 3](2.0, y[:], y)
+    with pytest.raises(BadInputs, match="shares memory"):
+        scaled[2, 3](2.0, y, y)
+    y.buffer.owner.free(y.buffer)
+    with pytest.raises(BadInputs, match="freed"):
+        scaled[2, 3](2.0, x, y)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy import ndarray
 
+from vyre.driver.backend import Backend
 from vyre.driver.resident import ResidentBuffer
 from vyre.errors import BadInputs
 from vyre.ir.binding import Array
@@ -81,18 +82,28 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
             original[...] = copy.reshape(original.shape)
 
 
-def take_plain(specs: Sequence[Spec], arguments: Sequence[Any]) -> list[Array] | None:
-    """The memory of arguments that are what most calls have: numbers, and arrays in C order that lie apart.
+def take_plain(specs: Sequence[Spec], arguments: Sequence[Any], backend: Backend) -> list[Array] | None:
+    """Return the memory of plain arguments: numbers, and whole arrays of NumPy or ``backend`` that lie apart.
 
     None says that ``take`` has to look closer.
     """
     memory: list[Array] = []
     shapes: list[int] = []
+    buffers: list[ResidentBuffer] = []
     owners = _OWNER
     for spec, argument in zip(specs, arguments):  # noqa: B905 (the keyword costs as much as the loop)
         rank = spec.rank
         if not rank:
             memory.append(scalar_memory(spec, argument))
+            continue
+        if type(argument) is DeviceArray:
+            host = argument.elements_on(backend)
+            if host is None or argument.dtype is not spec.dtype or not spec.has_shape(argument.shape):
+                return None
+            buffers.append(argument.buffer)
+            if rank > 1:
+                shapes += argument.shape
+            memory.append(host)
             continue
         if type(argument) is not ndarray or argument.dtype is not spec.storage or argument.ndim != rank:
             return None
@@ -109,6 +120,8 @@ def take_plain(specs: Sequence[Spec], arguments: Sequence[Any]) -> list[Array] |
             argument = argument.reshape(-1)
         memory.append(argument)
     if not owners and _may_overlap(specs, memory):
+        return None
+    if len(buffers) > 1 and len(set(map(id, buffers))) < len(buffers):
         return None
     if shapes:
         memory.append(np.array(shapes, np.uint32))

@@ -134,7 +134,7 @@ def _free_quietly(buffer: ResidentBuffer) -> None:
 class DeviceArray:
     """An array on a backend. Indexing with slices and numbers gives views; ``numpy()`` copies it to the host."""
 
-    __slots__ = ("_memory", "dtype", "offset", "shape", "strides")
+    __slots__ = ("_flat", "_memory", "dtype", "offset", "shape", "strides")
 
     def __init__(
         self, memory: Memory, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset: int
@@ -144,6 +144,7 @@ class DeviceArray:
         self.shape = shape
         self.strides = strides
         self.offset = offset
+        self._flat: Array | None = None
 
     @classmethod
     def whole(cls, memory: Memory, dtype: DType, shape: tuple[int, ...]) -> DeviceArray:
@@ -167,6 +168,16 @@ class DeviceArray:
     def host_memory(self) -> Array | None:
         """The bytes of its buffer, where the host can reach them."""
         return self.backend.host_memory(self.buffer)
+
+    def elements_on(self, backend: Backend) -> Array | None:
+        """Return all elements as host memory; None unless this is a whole array that the backend runs on in place."""
+        buffer = self._memory.buffer
+        if buffer.owner is not backend or buffer.is_freed:
+            return None
+        if self._flat is None and self.size and self.is_whole and backend.capabilities.in_place:
+            memory = backend.host_memory(buffer)
+            self._flat = None if memory is None else memory.view(self.dtype.storage)
+        return self._flat
 
     @property
     def ndim(self) -> int:

@@ -229,9 +229,10 @@ class Launch:
         if sequence is not None:
             sequence.record(self, arguments)
             return
-        memory = take_plain(translation.specs, arguments)
+        backend = shared_backend(self.kernel.backend)
+        memory = take_plain(translation.specs, arguments, backend)
         if memory is not None:
-            backend, program = shared_backend(self.kernel.backend), translation.program
+            program = translation.program
             try:
                 backend.dispatch_in_place(program, memory, self.kernel.config(self.grid))
             except VyreError as error:
