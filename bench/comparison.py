@@ -112,9 +112,12 @@ def conclude(
     text = table(lines)
     print(f"\n{text}")
     promised = [line for line in lines if line.promise]
-    lost = [f"{line.row} ({line.promise})" for line in promised if line.verdict == passed(False)]
-    gaps = [f"{line.row} ({line.promise})" for line in promised if line.verdict == "gap"]
-    held = len(promised) - len(lost) - len(gaps)
+    held = sum(line.verdict == passed(True) for line in promised)
+    # A row with several lines is named once.
+    lost, gaps = (
+        dict.fromkeys(f"{line.row} ({line.promise})" for line in promised if line.verdict == verdict)
+        for verdict in (passed(False), "gap")
+    )
     print(f"{held} of {len(promised)} hold; lost: {'; '.join(lost) or 'none'}; gaps: {'; '.join(gaps) or 'none'}")
     about = {**machine(), **about}
     data = {"machine": about, "peers": peers, "lines": lines, "samples": samples}

@@ -163,9 +163,12 @@ def test_measured_case_compares_with_the_peer_and_takes_samples(plain: ModuleTyp
 
 def test_mean_counts_each_kernel_once(plain: ModuleType) -> None:
     assert plain.mean_ratio({"a": [1.0, 4.0], "b": [8.0], "c": []}) == pytest.approx(4.0)
-    (line,) = plain.mean_lines({"a": [1.0, 4.0], "b": [8.0]})
-    assert (line.promise, line.verdict) == ("1.5x", "PASS")
-    assert plain.mean_lines({"a": [1.0]})[0].verdict == "LOSS"
+    *each, whole = plain.mean_lines({"a": [1.0, 4.0], "b": [8.0], "c": []})
+    assert [(line.contender, line.ratio, line.verdict) for line in each] == [
+        ("a", pytest.approx(2.0), ""), ("b", pytest.approx(8.0), ""),
+    ]  # fmt: skip
+    assert (whole.ratio, whole.promise, whole.verdict) == (pytest.approx(4.0), "1.5x", "PASS")
+    assert plain.mean_lines({"a": [1.0]})[-1].verdict == "LOSS"
     assert plain.mean_lines({"a": []}) == []
 
 

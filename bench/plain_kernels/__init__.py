@@ -2,7 +2,8 @@
 
 One module for each domain. A maker takes a ``Setting`` and returns the contenders of one case: variants of vyre, whose
 names begin with "vyre", and those of Numba. Inputs depend on the setting alone, each contender has arrays of its own,
-and vyre's arrays are resident. Kernels come from functions of their element type and workgroup shape.
+and vyre's arrays are resident. Kernels come from functions of their element type and workgroup shape. Numba's functions
+state no types: they are compiled for those they are called with.
 """
 
 from __future__ import annotations
