@@ -16,7 +16,6 @@ from report import RESULTS, shown, write
 from vyre.backends.cpu.pool import wanted_threads
 
 Array = np.ndarray[Any, Any]
-# A contender that takes longer than this in all is measured in fewer blocks.
 _MOST_SECONDS: Final = 10.0
 
 
@@ -64,15 +63,20 @@ def passed(holds: bool) -> str:
     return verdict(holds).upper()
 
 
-def sample_in_blocks(functions: Mapping[str, Callable[[], object]], blocks: int, seconds: float) -> Samples:
-    """The mean seconds of blocks of calls, about ``seconds`` long, of one function after the other."""
+def sample_in_blocks(
+    functions: Mapping[str, Callable[[], object]], blocks: int, seconds: float, most_seconds: float = _MOST_SECONDS
+) -> Samples:
+    """The mean seconds of blocks of calls, about ``seconds`` long, of one function after the other.
+
+    A function that takes longer than ``most_seconds`` in all is measured in fewer blocks.
+    """
     calls: dict[str, int] = {}
     turns: dict[str, int] = {}
     for name, function in functions.items():
         function()
         once = sample({name: function}, 1).best(name)
         calls[name] = max(1, min(200, int(seconds / once)))
-        turns[name] = max(1, min(blocks, int(_MOST_SECONDS / once)))
+        turns[name] = max(1, min(blocks, int(most_seconds / once)))
     taken: dict[str, list[float]] = {name: [] for name in functions}
     for block in range(blocks):
         for name, function in functions.items():

@@ -38,6 +38,8 @@ from vyre.semantics.types import DType
 # Where sums are added in another order, or a math library rounds differently: relative to the largest element.
 _TOLERANCES: Final = {f32: 1e-4, f64: 1e-9}
 _LEAST_MEAN: Final = 1.5
+# A contender that takes longer than this in all is measured in fewer blocks.
+_MOST_SECONDS: Final = 1.0
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ def measure(row: Row, title: str, setting: Setting, bench: Bench) -> list[Line]:
         else:
             faults[name] = "ANOTHER RESULT"
     functions = {name: functions[name] for name in contenders if name in functions}
-    taken = bench.samples[title] = sample_in_blocks(functions, bench.blocks, bench.block_seconds)
+    taken = bench.samples[title] = sample_in_blocks(functions, bench.blocks, bench.block_seconds, _MOST_SECONDS)
     return judge(title, row.promise, {name: taken.best(name) for name in functions}, faults)
 
 
@@ -236,18 +238,24 @@ ROWS: Final = {row.name: row for row in _ROWS}
 
 
 def main() -> None:
-    given = options(__doc__, ROWS).parse_args()
+    parser = options(__doc__, ROWS)
+    given = parser.parse_args()
     if given.list:
         for row in ROWS.values():
             print(f"{row.name}: {row.title}: {row.promise or 'printed'}")
         return
     threads = decide_threads(given.threads)
     if numba:
+        # It was loaded with the kernels, so it reads the number of threads again before it starts them.
+        most = numba.config.NUMBA_NUM_THREADS
+        if threads > most:
+            parser.error(f"--threads {threads}: numba has {most} here. Fix: set NUMBA_NUM_THREADS={threads}.")
+        numba.config.reload_config()
         numba.set_num_threads(threads)
     else:
         print("gap: numba is not installed")
     print(f"{threads} threads; vyre {vyre.__version__}, numba {NUMBA_VERSION or 'missing'}\n")
-    blocks, seconds, types = (6, 0.01, (f32,)) if given.quick else (8, 0.04, (f32, f64))
+    blocks, seconds, types = (12, 0.004, (f32,)) if given.quick else (24, 0.01, (f32, f64))
     run(Bench(threads, blocks, seconds, types, {}), given.only)
 
 

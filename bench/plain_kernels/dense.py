@@ -25,6 +25,8 @@ from plain_kernels import (
 from vyre import u32, u64
 
 _STEPS = 255
+# Numba sorts by pieces of at most so many elements, and takes shorter ones than this pair by pair.
+_PIECE, _SHORT = 4096, 16
 
 
 @cache
@@ -166,6 +168,15 @@ def _bitonic_sort(real: Any) -> Any:
     return bitonic_sort
 
 
+@serial
+def _numba_order(first, second, up):
+    """Order pairs of two pieces; that they are views of their own lets the loop go in vectors."""
+    for i in range(len(first)):
+        low, high = min(first[i], second[i]), max(first[i], second[i])
+        first[i] = low if up else high
+        second[i] = high if up else low
+
+
 @parallel
 def _numba_bitonic_sort(values, out):
     count = len(values)
@@ -175,8 +186,7 @@ def _numba_bitonic_sort(values, out):
     while length <= count:
         distance = length // 2
         while distance > 0:
-            # Whole runs of pairs: the loop inside goes in vectors. Where there are few runs, threads share each.
-            if distance < count // 8:
+            if distance < _SHORT:
                 for run in prange(count // (2 * distance)):
                     start = 2 * distance * run
                     up = (start & length) == 0
@@ -185,13 +195,12 @@ def _numba_bitonic_sort(values, out):
                         out[i] = low if up else high
                         out[i + distance] = high if up else low
             else:
-                for start in range(0, count, 2 * distance):
-                    up = (start & length) == 0
-                    for k in prange(distance):
-                        i = start + k
-                        low, high = min(out[i], out[i + distance]), max(out[i], out[i + distance])
-                        out[i] = low if up else high
-                        out[i + distance] = high if up else low
+                piece = min(distance, _PIECE)
+                for number in prange(count // (2 * piece)):
+                    first = number * piece
+                    start = first + first // distance * distance
+                    other = start + distance
+                    _numba_order(out[start : start + piece], out[other : other + piece], (start & length) == 0)
             distance //= 2
         length *= 2
 
