@@ -9,6 +9,7 @@ promise. ``--quick`` takes f32 alone, with fewer and shorter blocks. Writes samp
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, log
 from typing import Final
@@ -38,6 +39,7 @@ from vyre.semantics.types import DType
 # Where sums are added in another order, or a math library rounds differently: relative to the largest element.
 _TOLERANCES: Final = {f32: 1e-4, f64: 1e-9}
 _LEAST_MEAN: Final = 1.5
+_BUSY: Final = 0.5
 # A contender that takes longer than this in all is measured in fewer blocks.
 _MOST_SECONDS: Final = 1.0
 
@@ -255,6 +257,10 @@ def main() -> None:
     else:
         print("gap: numba is not installed")
     print(f"{threads} threads; vyre {vyre.__version__}, numba {NUMBA_VERSION or 'missing'}\n")
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > _BUSY:
+        print(f"warning: the load average is {load:.1f}, and Numba's fixed shares wait for threads that do not run.")
+        print("Ratios mean nothing then. Fix: run this on an idle machine.\n")
     blocks, seconds, types = (12, 0.004, (f32,)) if given.quick else (24, 0.01, (f32, f64))
     run(Bench(threads, blocks, seconds, types, {}), given.only)
 
