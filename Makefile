@@ -2,7 +2,7 @@
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: setup browser demo test lint types tests test-long valgrind prove docs native bench bench-cpu bench-webgpu bench-optimizer bench-library clean
+.PHONY: setup browser demo test lint types tests test-long valgrind prove docs native bench bench-cpu bench-webgpu bench-optimizer bench-library bench-kernels clean
 
 setup:
 	@scripts/setup.sh
@@ -53,6 +53,10 @@ bench-optimizer: setup
 bench-library: setup
 	$(BIN)/pip install --quiet -e '.[bench]'
 	$(BIN)/python bench/library.py
+
+bench-kernels: setup
+	$(BIN)/pip install --quiet -e '.[bench]'
+	$(BIN)/python bench/plain.py
 
 bench-webgpu: setup
 	$(BIN)/python bench/webgpu.py

@@ -7,8 +7,6 @@ that alternate would wake each other's threads. Writes samples and the table und
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,34 +21,25 @@ import numpy as np
 
 import graphs
 import library_peers
+from comparison import (
+    Contender,
+    Line,
+    Ratio,
+    conclude,
+    decide_threads,
+    describe,
+    options,
+    passed,
+    sample_in_blocks,
+)
 from graphs import Array, Csr, ExplodedInput
-from library_peers import Contender, Peer, Ranking, Scanning, Traversal, with_vyre
-from measure import Samples, machine, sample
-from overheads import verdict
-from report import RESULTS, shown, write
-from vyre.backends.cpu.pool import wanted_threads
+from library_peers import Peer, Ranking, Scanning, Traversal, with_vyre
+from measure import Samples
+from report import shown
 
 _SOURCES, _ITERATIONS, _SCANNED = 8, 20, 1 << 24
 _TOLERANCE: Final = 1e-4
-# A contender that takes longer than this in all is measured in fewer blocks.
-_MOST_SECONDS: Final = 10.0
 _MEMORY_SCALE: Final = 21
-
-
-class Ratio(msgspec.Struct, frozen=True):
-    """At least so many times as fast as the best of the contenders whose names begin so.
-
-    ``{precision}`` stands for the type of vyre's result.
-    """
-
-    least: float
-    against: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.least:g}x {self.against.split(',')[0] or 'the best'}"
-
-    def covers(self, name: str, precision: str) -> bool:
-        return name != "vyre" and name.startswith(self.against.format(precision=precision))
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -69,18 +58,6 @@ class Memory(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"at most {self.most:g}x the CSR"
-
-
-class Line(msgspec.Struct):
-    """One line of the table: a contender's best seconds, beside vyre's, and a promise that this line decides."""
-
-    row: str
-    contender: str
-    seconds: float | None = None
-    ratio: float | None = None
-    promise: str = ""
-    verdict: str = ""
-    note: str = ""
 
 
 class Bench(msgspec.Struct):
@@ -146,11 +123,6 @@ class Comparison(msgspec.Struct, frozen=True):
             return {}
 
 
-def describe(error: Exception) -> str:
-    """The first line of an error."""
-    return f"RAISED {type(error).__name__}: {error}".splitlines()[0]
-
-
 def judge(row: Row, best: Mapping[str, float], faults: Mapping[str, str], precision: str) -> list[Line]:
     """The lines of a comparison: vyre's, then the others' from the fastest; each promise is at its best contender.
 
@@ -183,30 +155,6 @@ def judge(row: Row, best: Mapping[str, float], faults: Mapping[str, str], precis
         else:
             rival.verdict = passed(rival.ratio >= promise.least)
     return lines
-
-
-def passed(holds: bool) -> str:
-    return verdict(holds).upper()
-
-
-def sample_in_blocks(functions: Mapping[str, Callable[[], object]], blocks: int, seconds: float) -> Samples:
-    """The mean seconds of blocks of calls, about ``seconds`` long, of one function after the other."""
-    calls: dict[str, int] = {}
-    turns: dict[str, int] = {}
-    for name, function in functions.items():
-        function()
-        once = sample({name: function}, 1).best(name)
-        calls[name] = max(1, min(200, int(seconds / once)))
-        turns[name] = max(1, min(blocks, int(_MOST_SECONDS / once)))
-    taken: dict[str, list[float]] = {name: [] for name in functions}
-    for block in range(blocks):
-        for name, function in functions.items():
-            if block < turns[name]:
-                if calls[name] > 1:
-                    # The threads of the contender before go to sleep, and this one's wake.
-                    function()
-                taken[name] += sample({name: function}, 1, calls[name]).seconds[name]
-    return Samples(taken)
 
 
 @cache
@@ -404,11 +352,7 @@ ROWS: Final = {row.name: row for row in _ROWS}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter blocks")
-    parser.add_argument("--only", nargs="+", choices=ROWS, default=tuple(ROWS), metavar="ROW", help="only these rows")
-    parser.add_argument("--threads", type=int, help="for all; else VYRE_THREADS, else one for each processor")
-    parser.add_argument("--list", action="store_true", help="print the rows and their promises")
+    parser = options(__doc__, ROWS)
     parser.add_argument("--footprint", metavar="DIRECTORY", help="measure BFS on a saved graph in this process")
     parser.add_argument("--source", type=int, default=0, help="where BFS starts with --footprint")
     given = parser.parse_args()
@@ -419,10 +363,7 @@ def main() -> None:
     if given.footprint:
         print(msgspec.json.encode(footprint(given.footprint, given.source)).decode())
         return
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    threads = wanted_threads(given.threads)
-    # Thread pools are made when libraries are loaded or first called.
-    os.environ["VYRE_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    threads = decide_threads(given.threads)
     blocks, seconds = (3, 0.05) if given.quick else (9, 0.25)
     run(Bench(threads, blocks, seconds, installed(threads), {}), given.only)
 
@@ -448,32 +389,8 @@ def run(bench: Bench, names: Sequence[str]) -> None:
         times = ", ".join(f"{line.contender} {shown(line.seconds)}" for line in found if line.seconds)
         print(f"{ROWS[name].title}: {times or 'gap'}", flush=True)
         lines += found
-    text = table(lines)
-    print(f"\n{text}")
-    promised = [line for line in lines if line.promise]
-    lost = [f"{line.row} ({line.promise})" for line in promised if line.verdict == passed(False)]
-    gaps = [f"{line.row} ({line.promise})" for line in promised if line.verdict == "gap"]
-    held = len(promised) - len(lost) - len(gaps)
-    print(f"{held} of {len(promised)} hold; lost: {'; '.join(lost) or 'none'}; gaps: {'; '.join(gaps) or 'none'}")
-    about = {**machine(), "threads": str(bench.threads)}
     versions = {name: peer.version for name, peer in bench.peers.items()}
-    data = {"machine": about, "peers": versions, "lines": lines, "samples": bench.samples}
-    write("library", data, {".md": f"{about}\n\n{versions}\n\n{text}"})
-    print(f"written to {RESULTS}")
-
-
-def table(lines: Sequence[Line]) -> str:
-    """The results in Markdown; ratio is a contender's time over vyre's."""
-    heads = ["workload", "contender", "best", "ratio", "promised", "", ""]
-    rows = [heads, ["---"] * len(heads)]
-    before = ""
-    for line in lines:
-        seconds = shown(line.seconds) if line.seconds else ""
-        ratio = f"{line.ratio:.2f}x" if line.ratio else ""
-        title = line.row if line.row != before else ""
-        rows.append([title, line.contender, seconds, ratio, line.promise, line.verdict, line.note])
-        before = line.row
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    conclude("library", lines, bench.samples, {"threads": str(bench.threads)}, versions)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 import msgspec
-import numpy as np
 
+from comparison import Contender
 from graphs import Array, Csr
 
 NAMES = ("numba", "graphblas", "scipy", "networkit", "python")
@@ -37,13 +37,6 @@ class Scanning(msgspec.Struct, frozen=True):
     """The exclusive sums of an array, modulo 2**32."""
 
     values: Array
-
-
-class Contender(msgspec.Struct):
-    """One way to do a work: ``run`` is what is timed, and ``result`` converts what it returns to a NumPy array."""
-
-    run: Callable[[], Any]
-    result: Callable[[Any], Array] = np.asarray
 
 
 Maker = Callable[[Any], dict[str, Contender]]

@@ -230,14 +230,16 @@ class Bench(StrEnum):
     WEBGPU = "webgpu"
     OPTIMIZER = "optimizer"
     LIBRARY = "library"
+    PLAIN = "plain"
     FOUNDATION = "foundation"
 
 
 def bench(
     which: Annotated[Bench, typer.Argument(help="What to measure.")] = Bench.CPU,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu, optimizer, library).")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions (cpu, optimizer, library, plain).")] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this row or part, as often as you like (cpu, optimizer, library).")
+        list[str] | None,
+        typer.Option(help="Only this row or part, as often as you like (cpu, optimizer, library, plain)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -251,7 +253,7 @@ def bench(
     """
     script = _bench_script(which)
     options = [*(["--quick"] if quick else []), *(["--only", *only] if only else [])]
-    if options and which not in (Bench.CPU, Bench.OPTIMIZER, Bench.LIBRARY):
+    if options and which not in (Bench.CPU, Bench.OPTIMIZER, Bench.LIBRARY, Bench.PLAIN):
         raise typer.BadParameter(f"the {which.value} bench has no {options[0]}.", param_hint=options[0])
     command = [sys.executable, str(script), *options]
     done = subprocess.run(command, stdout=sys.stderr if as_json else None, check=False)
