@@ -236,17 +236,17 @@ class _Intervals:
                         self.barriers.append(_Barrier(self.number - 1, self.here, after))
                     self.here = after
             case n.Let(name, value):
-                self.values.declare(name, self._reads(value))
+                self.values.let(name, value, self._access)
             case n.Store(buffer, index, value):
-                place = self._reads(index)
+                place = self.values.read(index, self._access, is_wanted=True)
                 self._reads(value)
                 self._touch(buffer, place.form, reads=False, writes=True)
             case n.If(condition, then, otherwise):
                 self._reads(condition)
                 self._if(condition, then, otherwise)
-            case n.Loop(var, start, stop, body):
-                self.values.declare_loop(var, self._reads(start), self._reads(stop))
-                self._loop(body, None)
+            case n.Loop():
+                self.values.loop(statement, self._access)
+                self._loop(statement.body, None)
             case n.While(condition, body):
                 self._loop(body, condition)
             case n.Break() | n.Continue():
@@ -308,15 +308,12 @@ class _Intervals:
         for body in walk.bodies(statement):
             self._list(body)
 
-    def _reads(self, root: n.Expr) -> Value:
-        """Note what an expression reads, and what its atomics change; what is known of its value."""
+    def _reads(self, root: n.Expr) -> None:
+        self.values.read(root, self._access)
 
-        def combine(node: n.Expr, given: list[Value]) -> Value:
-            if isinstance(node, (n.Load, n.Atomic)):
-                self._touch(node.buffer, given[0].form, reads=True, writes=bool(buffers_written(node)))
-            return self.values.of_node(node, given)
-
-        return walk.fold(root, combine)
+    def _access(self, node: n.Load | n.Atomic, index: Value) -> None:
+        """Note what a load reads, or what an atomic changes."""
+        self._touch(node.buffer, index.form, reads=True, writes=bool(buffers_written(node)))
 
     def _touch(self, buffer: str, form: Form | None, *, reads: bool, writes: bool) -> None:
         if buffer in self.ignored or buffer not in self.written:

@@ -7,7 +7,7 @@ the rest is smaller than the lowest digit, each invocation has cells of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,8 @@ _NARROW: Final = (DType.U32, DType.I32)
 # Longer sums and wider rests are not followed.
 _MOST_SYMBOLS: Final = 8
 _WIDEST: Final = 1 << 24
+# So many indices are computed one by one, although one may stand in another.
+_FEW_ACCESSES: Final = 4
 # The digits of a form: the workgroup's place along three axes, then the invocation's place in its workgroup.
 _NO_IDS: Final = (0, 0, 0, 0, 0, 0)
 
@@ -69,6 +71,8 @@ class Value(NamedTuple):
 
 
 UNKNOWN: Final = Value(None, PASS, None, None)
+# Is told of a load or an atomic, and of what is known of its index.
+OnAccess = Callable[[n.Load | n.Atomic, Value], None]
 
 
 class Values:
@@ -81,6 +85,7 @@ class Values:
         self._numbers: dict[Any, int] = {}
         self._variables: dict[str, Value] = {}
         self._loops = 0
+        self._wanted = _index_variables(program)
 
     def declare(self, name: str, value: Value) -> None:
         """Note what a variable holds; one that is assigned may hold anything."""
@@ -95,6 +100,33 @@ class Values:
     def of(self, root: n.Expr) -> Value:
         """What is known of an expression."""
         return walk.fold(root, self.of_node)
+
+    def let(self, name: str, value: n.Expr, on_access: OnAccess) -> None:
+        """Note a declaration, and what it accesses."""
+        self.declare(name, self.read(value, on_access, is_wanted=name in self._wanted))
+
+    def loop(self, loop: n.Loop, on_access: OnAccess) -> None:
+        """Note the variable of a loop, and what its bounds access."""
+        is_wanted = loop.var in self._wanted
+        start, stop = (self.read(bound, on_access, is_wanted=is_wanted) for bound in (loop.start, loop.stop))
+        self.declare_loop(loop.var, start, stop)
+
+    def read(self, root: n.Expr, on_access: OnAccess, *, is_wanted: bool = False) -> Value:
+        """Tell of the loads and atomics in an expression; what is known of its value, if that is wanted."""
+        accesses = [node for node in walk.postorder(root) if isinstance(node, (n.Load, n.Atomic))]
+        if not is_wanted and len(accesses) <= _FEW_ACCESSES:
+            for access in accesses:
+                on_access(access, self.of(access.index))
+            return UNKNOWN
+        if not accesses:
+            return self.of(root)
+
+        def combine(node: n.Expr, given: list[Value]) -> Value:
+            if isinstance(node, (n.Load, n.Atomic)):
+                on_access(node, given[0])
+            return self.of_node(node, given)
+
+        return walk.fold(root, combine)
 
     def of_node(self, node: n.Expr, given: list[Value]) -> Value:
         """What is known of a node, by what is known of its operands."""
@@ -169,6 +201,27 @@ class Values:
         ids[axis] = groups
         ids[3 + axis] = places if self._workgroup_size[axis] > 1 else 0
         return Form(tuple(ids), (), GRID, 0, 0)
+
+
+def _index_variables(program: Program) -> set[str]:
+    """The variables that indices, conditions and the bounds of loops are computed from, and no others matter."""
+    found: set[str] = set()
+    # A declaration stands before what it is needed for.
+    for statement in reversed(list(walk.statements(program.entry))):
+        indices: list[n.Expr] = []
+        for root in walk.operands(statement):
+            nodes = walk.postorder(root)
+            indices += [node.index for node in nodes if isinstance(node, (n.Load, n.Atomic))]
+            match statement:
+                case n.If() | n.Loop():
+                    indices.append(root)
+                case n.Let(name) if name in found:
+                    found.update(node.name for node in nodes if isinstance(node, n.Var))
+        if isinstance(statement, n.Store):
+            indices.append(statement.index)
+        for index in indices:
+            found.update(node.name for node in walk.postorder(index) if isinstance(node, n.Var))
+    return found
 
 
 def fields_beside_operands(node: n.Expr) -> tuple[Any, ...]:

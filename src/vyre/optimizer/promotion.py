@@ -100,28 +100,28 @@ class _Finder:
     def _statement(self, statement: n.Stmt) -> None:
         match statement:
             case n.Let(name, value):
-                self.values.declare(name, self._value(value))
+                self.values.let(name, value, self._access)
                 self._declare(name)
             case n.Store(buffer, index, value):
-                number = self._value(index).number
-                self._value(value)
+                number = self.values.read(index, self._access, is_wanted=True).number
+                self._reads(value)
                 self._touch(buffer, _Touched(number, index, is_loaded=False, is_stored=True))
-            case n.Loop(var, start, stop, body):
-                bounds = self._value(start), self._value(stop)
-                self._open(var)
-                self.values.declare_loop(var, *bounds)
-                self._list(body)
+            case n.Loop():
+                # Its bounds are computed before it.
+                self.values.loop(statement, self._access)
+                self._open(statement.var)
+                self._list(statement.body)
                 self._close()
             case n.While(condition, body):
                 self._open()
-                self._value(condition)
+                self._reads(condition)
                 self._list(body)
                 self._close()
             case _:
                 if isinstance(statement, _EXCLUDING):
                     self._exclude()
                 for root in walk.operands(statement):
-                    self._value(root)
+                    self._reads(root)
                 for body in walk.bodies(statement):
                     self._list(body)
 
@@ -158,19 +158,17 @@ class _Finder:
         if self.facts:
             _add(self.facts[-1], buffer, touched)
 
-    def _value(self, root: n.Expr) -> Value:
-        def combine(node: n.Expr, given: list[Value]) -> Value:
-            match node:
-                case n.Load(buffer, index):
-                    self._touch(buffer, _Touched(given[0].number, index, is_loaded=True, is_stored=False))
-                case n.Atomic(_, buffer, index):
-                    # Others may look at what was stored before it.
-                    if node.order is not n.MemoryOrder.RELAXED:
-                        self._exclude()
-                    self._touch(buffer, _Touched(None, index, is_loaded=True, is_stored=True))
-            return self.values.of_node(node, given)
+    def _reads(self, root: n.Expr) -> None:
+        self.values.read(root, self._access)
 
-        return walk.fold(root, combine)
+    def _access(self, node: n.Load | n.Atomic, index: Value) -> None:
+        if isinstance(node, n.Load):
+            self._touch(node.buffer, _Touched(index.number, node.index, is_loaded=True, is_stored=False))
+            return
+        # Others may look at what was stored before it.
+        if node.order is not n.MemoryOrder.RELAXED:
+            self._exclude()
+        self._touch(node.buffer, _Touched(None, node.index, is_loaded=True, is_stored=True))
 
 
 def _add(facts: _LoopFacts, buffer: str, touched: _Touched) -> None:

@@ -8,7 +8,7 @@ gets keeps its final values.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,8 @@ from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import Role
 from vyre.ir.program import Program
-from vyre.optimizer.cells import Value, Values, fields_beside_operands
+from vyre.ir.wire import node_bytes
+from vyre.optimizer.cells import Value, Values
 
 # The host or another rank may read memory there, or run may end in between.
 _NOT_FOLLOWED: Final = (n.Trap, *n.GRID_POINTS, n.OpaqueStmt, n.OpaqueExpr, n.Call)
@@ -54,22 +55,15 @@ def remove_stores(program: Program) -> RemovedStores:
 
 def _has_index_twice(program: Program) -> bool:
     """Whether two stores to a buffer have the same index as it is written, which most long programs do not have."""
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[tuple[str, str | bytes]] = set()
     for statement in walk.statements(program.entry):
         if type(statement) is n.Store:
             index = statement.index
-            place = (
-                (index.name,) if type(index) is n.Var else (index.bits,) if type(index) is n.Lit else _written(index)
-            )
-            if (statement.buffer, *place) in seen:
+            place = statement.buffer, index.name if type(index) is n.Var else node_bytes(index)
+            if place in seen:
                 return True
-            seen.add((statement.buffer, *place))
+            seen.add(place)
     return False
-
-
-def _written(index: n.Expr) -> tuple[Any, ...]:
-    """An index as it is written, up to what its nodes' fields tell."""
-    return tuple(fact for node in walk.postorder(index) for fact in (type(node), *fields_beside_operands(node)))
 
 
 def _without(program: Program, numbers: set[int]) -> Program:
@@ -109,19 +103,19 @@ class _Overwritten:
     def _statement(self, statement: n.Stmt) -> None:
         match statement:
             case n.Let(name, value):
-                self.values.declare(name, self._value(value))
+                self.values.let(name, value, self._access)
             case n.Store(buffer, index, value):
-                place = self._value(index).number
-                self._value(value)
+                place = self.values.read(index, self._access, is_wanted=True).number
+                self._reads(value)
                 self._store(statement, buffer, place)
-            case n.Loop(var, start, stop, body):
-                self.values.declare_loop(var, self._value(start), self._value(stop))
-                self._apart(body)
+            case n.Loop():
+                self.values.loop(statement, self._access)
+                self._apart(statement.body)
             case n.While(condition, body):
-                self._value(condition)
+                self._reads(condition)
                 self._apart(body)
             case n.If(condition, then, otherwise):
-                self._value(condition)
+                self._reads(condition)
                 self._apart(then)
                 self._apart(otherwise)
             case n.Block(body) | n.Region(body=body):
@@ -131,7 +125,7 @@ class _Overwritten:
                 self.pending.clear()
             case _:
                 for root in walk.operands(statement):
-                    self._value(root)
+                    self._reads(root)
                 for buffer in buffers_read(statement):
                     self.pending.pop(buffer, None)
 
@@ -169,12 +163,11 @@ class _Overwritten:
         elif isinstance(node, (n.Load, n.Atomic)):
             self.pending.pop(node.buffer, None)
 
-    def _value(self, root: n.Expr) -> Value:
-        def combine(node: n.Expr, given: list[Value]) -> Value:
-            self._read(node)
-            return self.values.of_node(node, given)
+    def _reads(self, root: n.Expr) -> None:
+        self.values.read(root, self._access)
 
-        return walk.fold(root, combine)
+    def _access(self, node: n.Load | n.Atomic, _: Value) -> None:
+        self._read(node)
 
 
 def _without_unread(program: Program, shared: frozenset[str]) -> RemovedStores:
