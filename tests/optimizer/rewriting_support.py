@@ -7,6 +7,8 @@ from functools import cache
 
 import msgspec
 import numpy as np
+from findings_oracle import Analysis
+from rule_semantics import Columns
 
 from vyre.driver.backend import Backend
 from vyre.driver.config import DispatchConfig
@@ -18,8 +20,6 @@ from vyre.optimizer.arena import NONE, Arena, Kind
 from vyre.optimizer.bytecode import rule_names, rule_table
 from vyre.optimizer.evaluate import evaluate
 from vyre.optimizer.layout import RECORDS, REGISTERS, WORDS, in_records
-from vyre.optimizer.oracle import Analysis
-from vyre.optimizer.patterns import Columns
 from vyre.optimizer.rewrite import rewriting
 from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import NOTHING, PASSES, Optimization

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from rule_semantics import BECOME_LITERAL, FORWARD, Action, Columns
+
 from vyre.optimizer.arena import NONE, OPERATION_CODES, OPERATIONS, Kind, head, kind_of, operation_of, type_of
 from vyre.optimizer.patterns import (
-    BECOME_LITERAL,
-    FORWARD,
     SWAPPED,
-    Action,
-    Columns,
     Fixed,
     Form,
     Literal,

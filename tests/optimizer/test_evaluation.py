@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from rewriting_support import rewrite_rows
+from rule_semantics import Columns
 from sample_rows import edge_bits, result_of
 
 from cpu_support import backend
@@ -15,7 +16,6 @@ from vyre.driver.backend import Backend
 from vyre.ir import walk
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, head
 from vyre.optimizer.evaluate import evaluate
-from vyre.optimizer.patterns import Columns
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.scalars import from_bits, to_bits

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_oracle import analyze
 
 import vyre
 from vyre.checker import check
@@ -18,7 +19,6 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Kind, kind_of
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.oracle import analyze
 from vyre.optimizer.pipeline import find
 from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import PASSES, Optimization

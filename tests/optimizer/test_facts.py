@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from rewriting_support import rewrite_rows
+from rule_semantics import Columns, KnownBits, known_bits_of
 from sample_rows import edge_bits, result_of
 
 from cpu_support import backend
@@ -16,8 +17,7 @@ from vyre.driver.optimizing import optimize
 from vyre.ir import parse, walk
 from vyre.ir.nodes import BinOp
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, head, type_of
-from vyre.optimizer.facts import FACTS, KnownBits, known_bits_of
-from vyre.optimizer.patterns import Columns
+from vyre.optimizer.facts import FACTS
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.types import DType
 

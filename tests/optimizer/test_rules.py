@@ -6,11 +6,12 @@ import random
 from collections import Counter
 
 import pytest
+from rule_semantics import find_action
 from sample_rows import Rows, apply, cost, edge_bits, evaluate
 
 from vyre.optimizer.arena import Kind, kind_of, type_of
-from vyre.optimizer.patterns import Form, Literal, Operation, Value, find_action, is_constant, mask_owner, subterms
-from vyre.optimizer.rules import BY_OPERATION, GROUPS, RULES, TABLE
+from vyre.optimizer.patterns import Form, Literal, Operation, Value, is_constant, mask_owner, subterms
+from vyre.optimizer.rules import GROUPS, RULES, TABLE
 from vyre.semantics.types import DType
 
 ALL = frozenset(GROUPS)
@@ -22,7 +23,7 @@ def simplified(rows: Rows, row: int) -> int:
     before = cost(rows.columns, row)
     while not rows.fold(row):
         literal_row = rows.leaf(type_of(rows.columns.head[row]))
-        action = find_action(BY_OPERATION, rows.columns, row, ALL, literal_row)
+        action = find_action(rows.columns, row, ALL, literal_row)
         if action is None:
             return row
         row = apply(rows.columns, row, action, literal_row)
@@ -65,7 +66,7 @@ def test_every_form_matches_some_row() -> None:
     rows, matched = Rows(5), Counter[int]()
     for form in TABLE:
         for _ in range(800):
-            action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL, 0)
+            action = find_action(rows.columns, rows.matching(form), ALL, 0)
             matched[-1 if action is None else action.form] += 1
             if matched[form.index]:
                 break
@@ -97,7 +98,7 @@ def test_rules_preserve_values_and_terminate(seed: int) -> None:
 def test_a_disabled_group_does_nothing() -> None:
     rows = Rows(3)
     for form in TABLE:
-        action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL - {form.rule.group}, 0)
+        action = find_action(rows.columns, rows.matching(form), ALL - {form.rule.group}, 0)
         assert action is None or TABLE[action.form].rule.group != form.rule.group
 
 

@@ -7,12 +7,12 @@ each rule, for every type it claims.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from vyre.optimizer.patterns import Operation, Term, Value, compute, read_term, subterms
+from vyre.optimizer.patterns import Operation, Term, Value, read_term, subterms
 from vyre.optimizer.rules import TO_32_BITS
 from vyre.semantics.types import BOOLS, INTEGERS, DType
 
@@ -107,28 +107,3 @@ FACTS: Final = (
     Fact("x > y", f"{_MOST_X} <= {_LEAST_Y}", f"{_LEAST_X} > {_MOST_Y}", INTEGERS),
     Fact("x >= y", f"{_MOST_X} < {_LEAST_Y}", f"{_LEAST_X} >= {_MOST_Y}", INTEGERS),
 )  # fmt: skip
-BY_NAME: Final = {fact.term.name: fact for fact in FACTS}
-
-
-class KnownBits(msgspec.Struct, frozen=True):
-    """The known bits of a result, and which operand it equals: 1, 2 or, if none, 0."""
-
-    zeros: int = 0
-    ones: int = 0
-    equal_operand: int = 0
-
-
-def known_bits_of(name: str, types: Mapping[str, DType], operands: Sequence[tuple[int, int]]) -> KnownBits:
-    """The known bits of an operation of type T (from S) with these masks of known bits of its operands."""
-    fact = BY_NAME.get(name)
-    if fact is None or types["T"] not in fact.types or (fact.sources and types["S"] not in fact.sources):
-        return KnownBits()
-    bits = {f"{one}{k}": masks[k] for one, masks in zip(fact.operands, operands, strict=False) for k in (0, 1)}
-
-    def holds(text: str) -> bool:
-        return bool(text) and bool(compute(fact.term_of(text), types, bits))
-
-    if fact.when and not holds(fact.when):
-        return KnownBits()
-    zeros, ones = (compute(fact.term_of(text), types, bits) for text in (fact.zeros, fact.ones))
-    return KnownBits(zeros, ones, 1 if holds(fact.first) else 2 if holds(fact.second) else 0)

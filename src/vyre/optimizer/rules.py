@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vyre.optimizer.arena import OPERATIONS
-from vyre.optimizer.patterns import SWAPPED, Pairs, Rule, by_operation, forms
+from vyre.optimizer.patterns import SWAPPED, Pairs, Rule, forms
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.types import ALL_TYPES, BOOLS, FLOATS, FUSED_TYPES, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType, Kind
 
@@ -500,4 +500,3 @@ RULES: Final[tuple[Rule, ...]] = (
 # The groups, each of which can be switched off, in the order of their bits.
 GROUPS: Final = tuple(dict.fromkeys(rule.group for rule in RULES))
 TABLE: Final = forms(RULES)
-BY_OPERATION: Final = by_operation(TABLE)
