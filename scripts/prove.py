@@ -26,9 +26,9 @@ from vyre.optimizer.patterns import (
     Term,
     dtype_of,
     fixed_bits,
-    known_bits,
-    parts,
+    mask_owner,
     read_term,
+    subterms,
 )
 from vyre.optimizer.rules import RULES
 from vyre.semantics.types import DType, Kind
@@ -291,7 +291,7 @@ def counterexample(rule: Rule, types: Types, seconds: float = SECONDS) -> str | 
     condition = z3.BoolVal(True)
     if rule.when:
         term = read_term(rule.when)
-        known = {value for part in parts(term) if isinstance(part, Literal) and (value := known_bits(part.name))}
+        known = {value for part in subterms(term) if isinstance(part, Literal) and (value := mask_owner(part.name))}
         assumed = [_known(name, dtype_of(VALUES[name], types)) for name in sorted(known)]
         condition = z3.And(meaning(term, types), *assumed)
     splits = [values for text, values in _SPLITS.items() if text in f"{rule.pattern} when {rule.when}"]
@@ -318,12 +318,12 @@ def false_fact(fact: Fact, types: Types, seconds: float = SECONDS) -> str | None
     inner = dtype_of(fact.term.operands[-1].type, types)
     assumed = [_known(name, inner) for name in fact.operands]
     if fact.when:
-        assumed.append(meaning(fact.claim(fact.when), types))
-    claims = [_has(result, *(meaning(fact.claim(text), types) for text in (fact.zeros, fact.ones)), dtype)]
+        assumed.append(meaning(fact.term_of(fact.when), types))
+    claims = [_has(result, *(meaning(fact.term_of(text), types) for text in (fact.zeros, fact.ones)), dtype)]
     for place, text in enumerate((fact.first, fact.second)):
         if text:
             is_operand = result == variable(fact.operands[place], inner)
-            claims.append(z3.Implies(meaning(fact.claim(text), types), is_operand))
+            claims.append(z3.Implies(meaning(fact.term_of(text), types), is_operand))
     question = z3.And(*assumed, z3.Not(z3.And(*claims)))
     if "ctz(" not in fact.zeros:
         return _refuted(question, seconds)

@@ -1,4 +1,4 @@
-"""Runs the rewriting step of the simplify kernel on rows of a test, and the plain definition on the same rows."""
+"""Runs the rewriting step of the simplify kernel, and its definition in Python, on the rows of a test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from functools import cache
 
 import msgspec
 import numpy as np
+from findings_oracle import Analysis
+from rule_semantics import Columns
 
 from vyre.driver.backend import Backend
 from vyre.driver.config import DispatchConfig
@@ -18,8 +20,6 @@ from vyre.optimizer.arena import NONE, Arena, Kind
 from vyre.optimizer.bytecode import rule_names, rule_table
 from vyre.optimizer.evaluate import evaluate
 from vyre.optimizer.layout import RECORDS, REGISTERS, WORDS, in_records
-from vyre.optimizer.oracle import Analysis
-from vyre.optimizer.patterns import Columns
 from vyre.optimizer.rewrite import rewriting
 from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import NOTHING, PASSES, Optimization
@@ -31,17 +31,17 @@ ALL_BITS = ALL_RULES | sum(PASSES.values())
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """What became of a row: another row if ``target`` is one; else its words, the literal it made, and known bits."""
+    """A rewritten row: the ``target`` that replaces it, or its words; the literal it created; its known bits."""
 
     target: int | None
     words: tuple[int, int, int, int]
-    spare: tuple[int, int, int]
+    literal: tuple[int, int, int]
     known: tuple[int, int]
 
 
 @cache
 def program() -> Program:
-    """The statements, for the row of each invocation."""
+    """The rewriting step as a program: each invocation rewrites one row."""
     stores = "\n".join(f"found_{name}[row] = {'u32(forwarded)' if name == 'forwarded' else name}" for name in _FOUND)
     outputs = "\n".join(f"buffer {5 + place} found_{name}: u32[] output" for place, name in enumerate(_FOUND))
     text = f"""program rewrite(workgroup 64) {{
@@ -51,7 +51,7 @@ def program() -> Program:
       buffer 3 registers: u64[] readwrite
       buffer 4 fired: u32[] readwrite
       {outputs}
-      let me = gid.x
+      let invocation = gid.x
       let row = gid.x
       let rows = params[1]
       if (row >= params[2]) & (row < rows) {{
@@ -60,7 +60,7 @@ def program() -> Program:
           let a = a0[row]
           let b = a1[row]
           let c = a2[row]
-          let spare = rows + row
+          let literal_row = rows + row
           let target = row
           {rewriting(rule_table())}
           {stores}
@@ -78,7 +78,7 @@ def program() -> Program:
 def rewrite_rows(
     columns: Columns, rows: Sequence[int], bits: int, on: Backend
 ) -> tuple[list[Rewritten], dict[str, int]]:
-    """What becomes of copies of these rows, so that each stays as it is for the others; and which rules fired."""
+    """Rewrite copies of rows, so that the originals stay operands; return the results and the rules that fired."""
     size = len(columns.head)
     count = size + len(rows)
     fields = RECORDS["records"]
@@ -108,13 +108,13 @@ def _run(records: Array, size: int, count: int, bits: int, on: Backend) -> tuple
     after = got["records"].reshape(2 * count, WORDS["records"])
     result = []
     for row in range(size, count):
-        spare = [int(after[count + row, fields.index(name)]) for name in ("head", "a0", "a1")]
+        literal = [int(after[count + row, fields.index(name)]) for name in ("head", "a0", "a1")]
         masks = [int(after[row, fields.index(f"known{part}")]) for part in range(4)]
         result.append(
             Rewritten(
                 int(got["found_target"][row]) if got["found_forwarded"][row] else None,
                 tuple(int(got[f"found_{name}"][row]) for name in ("word", "a", "b", "c")),  # type: ignore[arg-type]
-                (spare[0], spare[1], spare[2]),
+                (literal[0], literal[1], literal[2]),
                 (masks[0] | masks[2] << 32, masks[1] | masks[3] << 32),
             )
         )
@@ -123,7 +123,7 @@ def _run(records: Array, size: int, count: int, bits: int, on: Backend) -> tuple
 
 
 def expected_rows(columns: Columns, rows: Sequence[int], off: frozenset[str]) -> tuple[list[Rewritten], dict[str, int]]:
-    """The same by the plain definition."""
+    """The same by the definition in Python."""
     size = len(columns.head)
     count = size + len(rows)
     given = {
@@ -140,12 +140,12 @@ def expected_rows(columns: Columns, rows: Sequence[int], off: frozenset[str]) ->
         analysis.rewrite(row)
         is_forwarded = analysis.canon[row] != row
         words = analysis.head[row], analysis.a0[row], analysis.a1[row], analysis.a2[row]
-        spare = count + row
+        literal_row = count + row
         result.append(
             Rewritten(
                 analysis.canon[row] if is_forwarded else None,
                 words,
-                (analysis.head[spare], analysis.a0[spare], analysis.a1[spare]),
+                (analysis.head[literal_row], analysis.a0[literal_row], analysis.a1[literal_row]),
                 analysis.known[row],
             )
         )
@@ -153,7 +153,7 @@ def expected_rows(columns: Columns, rows: Sequence[int], off: frozenset[str]) ->
 
 
 def differences(columns: Columns, rows: Sequence[int], off: frozenset[str], on: Backend) -> list[str]:
-    """Where the kernel's statements and the plain definition disagree."""
+    """Where the kernel and the definition in Python disagree."""
     bits = Optimization(off=off).bits
     got, counts = rewrite_rows(columns, rows, bits, on)
     wanted, wanted_counts = expected_rows(columns, rows, off)
@@ -162,25 +162,25 @@ def differences(columns: Columns, rows: Sequence[int], off: frozenset[str], on: 
         if one.target is not None and other.target is not None:
             if not columns.same(one.target, other.target):
                 wrong.append(f"row {row} is row {one.target} instead of {other.target}")
-        elif (one.target, one.known) != (other.target, other.known) or not _alike(columns, one, other):
+        elif (one.target, one.known) != (other.target, other.known) or not _is_equal(columns, one, other):
             wrong.append(f"row {row} became {one} instead of {other}")
     return wrong
 
 
-def _alike(columns: Columns, one: Rewritten, other: Rewritten) -> bool:
-    """Whether two rows are made of equal values."""
+def _is_equal(columns: Columns, one: Rewritten, other: Rewritten) -> bool:
+    """Whether two rewritten rows have equal words, comparing literals by value."""
     if one.words[0] != other.words[0]:
         return False
     if one.words[0] & 255 == Kind.LITERAL:
         return one.words[1:3] == other.words[1:3]
     size = len(columns.head)
 
-    def literal(row: int, made: Rewritten) -> object:
+    def operand(row: int, made: Rewritten) -> object:
         if row == NONE:
             return row
         if row >= size:
-            return made.spare
+            return made.literal
         is_literal = columns.is_literal(row)
         return (columns.head[row], columns.a0[row], columns.a1[row]) if is_literal else row
 
-    return all(literal(a, one) == literal(b, other) for a, b in zip(one.words[1:], other.words[1:], strict=True))
+    return all(operand(a, one) == operand(b, other) for a, b in zip(one.words[1:], other.words[1:], strict=True))

@@ -1,17 +1,15 @@
-"""Rows for tests of the rules: made at random, or so that a given rule matches."""
+"""Rows for tests of the rules: random rows, and rows that a given rule matches."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 
+from rule_semantics import BECOME_LITERAL, FORWARD, Action, Columns
+
 from vyre.optimizer.arena import NONE, OPERATION_CODES, OPERATIONS, Kind, head, kind_of, operation_of, type_of
 from vyre.optimizer.patterns import (
-    BECOME_LITERAL,
-    FORWARD,
     SWAPPED,
-    Action,
-    Columns,
     Fixed,
     Form,
     Literal,
@@ -21,8 +19,8 @@ from vyre.optimizer.patterns import (
     Value,
     dtype_of,
     fixed_bits,
-    known_bits,
-    parts,
+    mask_owner,
+    subterms,
 )
 from vyre.optimizer.rules import COSTS, TABLE
 from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
@@ -30,7 +28,7 @@ from vyre.semantics.types import DType
 
 
 def edge_bits(dtype: DType) -> list[int]:
-    """The bits of values at which operators tend to differ."""
+    """The bits of edge values of a type."""
     ones = (1 << dtype.bits) - 1
     if dtype.is_float:
         cast = scalar_cast(DType.F64, dtype)
@@ -51,13 +49,13 @@ def edge_bits(dtype: DType) -> list[int]:
 
 
 class Rows:
-    """Columns that grow; operands stand before the rows that use them."""
+    """Growing columns; operands precede the rows that use them."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.columns = Columns([], [], [], [], [])
-        # The values of which something should be known, so that a condition is true.
-        self.literals: set[str | None] = set()
+        # Values to make literals of often, so that a condition on their known bits holds.
+        self.conditioned: set[str | None] = set()
         self.of_type: dict[DType, list[int]] = {dtype: [] for dtype in DType}
 
     def _row(self, word: int, a0: int = NONE, a1: int = NONE, a2: int = NONE) -> int:
@@ -69,7 +67,7 @@ class Rows:
         row = len(self.columns.head) - 1
         assert isinstance(self.columns.known, list)
         self.columns.known.append((0, 0))
-        _note(self.columns, row)
+        _set_known_bits(self.columns, row)
         self.of_type[type_of(word)].append(row)
         return row
 
@@ -83,20 +81,20 @@ class Rows:
         return self.literal(to_bits(from_bits(bits, dtype), dtype), dtype)
 
     def leaf(self, dtype: DType) -> int:
-        """A value that nothing is known about."""
+        """A value without known bits."""
         return self._row(head(Kind.LOAD, dtype), NONE, NONE, NONE)
 
     def operation(self, name: str, dtype: DType, operands: list[int]) -> int:
         a, b, c = (*operands, NONE, NONE, NONE)[:3]
         return self._row(head(Kind.OPERATION, dtype, OPERATION_CODES[name]), a, b, c)
 
-    def forward(self, row: int, stands: Mapping[int, int]) -> None:
-        """Puts in place of a row's operands the rows that stand for them."""
-        a, b, c = (stands.get(x, x) for x in self.columns.operands(row))
+    def resolve(self, row: int, representatives: Mapping[int, int]) -> None:
+        """Replace a row's operands by their representatives."""
+        a, b, c = (representatives.get(x, x) for x in self.columns.operands(row))
         _set(self.columns, row, (self.columns.head[row], a, b, c))
 
     def fold(self, row: int) -> bool:
-        """Makes a literal of an operation of literals, as is done before any rule; whether it was one."""
+        """Evaluate an operation on literals, as the kernel does before any rule; return whether it was one."""
         word, operands = self.columns.head[row], [x for x in self.columns.operands(row) if x != NONE]
         if kind_of(word) != Kind.OPERATION or not all(map(self.columns.is_literal, operands)):
             return False
@@ -109,7 +107,7 @@ class Rows:
         return self.random.choice(known[-40:]) if known and self.random.random() < 0.6 else self.leaf(dtype)
 
     def instance(self, term: Term, types: Types, bound: dict[str, int], known: Mapping[str, int]) -> int:
-        """Rows that a term matches; ``known`` are bits for names."""
+        """Make rows that a term matches; ``known`` gives the bits of literals by name."""
         dtype = dtype_of(term.type, types)
         match term:
             case Fixed(value):
@@ -123,7 +121,7 @@ class Rows:
                 if isinstance(term, Literal):
                     bits = self.columns.bits(row) if row is not None else known.get(name)
                     row = self.any_literal(dtype) if bits is None else self.literal(bits, dtype)
-                elif name in self.literals and self.random.random() < 0.7:
+                elif name in self.conditioned and self.random.random() < 0.7:
                     row = self.any_literal(dtype)
                 else:
                     row = self.leaf(dtype) if name == "v" else self.value(dtype)
@@ -132,10 +130,10 @@ class Rows:
         raise TypeError(term)
 
     def matching(self, form: Form, known: Mapping[str, int] | None = None) -> int:
-        """A row with the shape of a form, of any of its types; its condition may not be true."""
+        """Make a row with the pattern of a form, for random types of it; its condition may not hold."""
         types = self.random.choice(list(form.rule.cases()))
-        names = [part.name for part in parts(form.condition) if isinstance(part, Literal)] if form.condition else []
-        self.literals = {known_bits(name) for name in names}
+        names = [part.name for part in subterms(form.condition) if isinstance(part, Literal)] if form.condition else []
+        self.conditioned = {mask_owner(name) for name in names}
         return self.instance(form.pattern, types, {}, known or {})
 
     def any_matching(self) -> int:
@@ -143,7 +141,7 @@ class Rows:
 
 
 def evaluate(columns: Columns, leaves: Mapping[int, int]) -> list[int]:
-    """The bits of every row, from those of the rows that nothing is known about."""
+    """The bits of every row, given those of the leaves."""
     literal = [kind_of(word) == Kind.LITERAL for word in columns.head]
     values = [columns.bits(row) if known else leaves.get(row, 0) for row, known in enumerate(literal)]
     for row, word in enumerate(columns.head):
@@ -154,7 +152,7 @@ def evaluate(columns: Columns, leaves: Mapping[int, int]) -> list[int]:
 
 
 def result_of(word: int, operands: list[tuple[int, DType]]) -> int:
-    """The bits of an operation's result, from bits and types of its operands."""
+    """The bits of an operation's result, given the bits and types of its operands."""
     values = [from_bits(bits, dtype) for bits, dtype in operands]
     target, source, name = type_of(word), operands[-1][1], OPERATIONS[operation_of(word)]
     match name:
@@ -170,7 +168,7 @@ def result_of(word: int, operands: list[tuple[int, DType]]) -> int:
 
 
 def is_irregular(columns: Columns, row: int) -> bool:
-    """Whether an operation's literal has a sign or a size that a rule takes away."""
+    """Whether an operation has a literal whose sign or size a rule normalizes."""
     _, b, _ = columns.operands(row)
     if b == NONE or not columns.is_literal(b):
         return False
@@ -181,7 +179,7 @@ def is_irregular(columns: Columns, row: int) -> bool:
 
 
 def cost(columns: Columns, row: int) -> tuple[int, int]:
-    """What a row's expression costs, written out as a tree, and how irregular it is: every rule lowers the pair."""
+    """The cost of a row's expression as a tree, and its number of irregular literals: every rule lowers the pair."""
     costs: dict[int, tuple[int, int]] = {}
     todo = [row]
     while todo:
@@ -203,16 +201,16 @@ def cost(columns: Columns, row: int) -> tuple[int, int]:
     return costs[row]
 
 
-def become(columns: Columns, row: int, action: Action, spare: int) -> int:
-    """Does to a row what an action says; the row that stands for it then."""
+def apply(columns: Columns, row: int, action: Action, literal_row: int) -> int:
+    """Apply an action to a row; return its representative."""
     if action.kind == FORWARD:
         return action.target
     if action.kind == BECOME_LITERAL:
         word = (columns.head[row] & 0xFF00) | Kind.LITERAL
         _set(columns, row, (word, action.bits & NONE, action.bits >> 32, NONE))
         return row
-    if action.spare_head:
-        _set(columns, spare, (action.spare_head, action.bits & NONE, action.bits >> 32, NONE))
+    if action.literal_head:
+        _set(columns, literal_row, (action.literal_head, action.bits & NONE, action.bits >> 32, NONE))
     _set(columns, row, (action.head, *action.operands))
     return row
 
@@ -221,11 +219,11 @@ def _set(columns: Columns, row: int, words: tuple[int, int, int, int]) -> None:
     for column, word in zip((columns.head, columns.a0, columns.a1, columns.a2), words, strict=True):
         assert isinstance(column, list)
         column[row] = word
-    _note(columns, row)
+    _set_known_bits(columns, row)
 
 
-def _note(columns: Columns, row: int) -> None:
-    """Of literals of integers all bits are known, and of other rows none."""
+def _set_known_bits(columns: Columns, row: int) -> None:
+    """All bits of integer literals are known, and none of other rows."""
     dtype = type_of(columns.head[row])
     is_known = columns.is_literal(row) and not dtype.is_float
     assert isinstance(columns.known, list)

@@ -1,4 +1,4 @@
-"""Whatever runs goes through the optimizer first, unless it is told not to: once per program, with a clear way out."""
+"""Programs are optimized by default before they run: once per program, and unless switched off."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WANTED = (X + 5).tobytes()
 
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    # The optimizer's own programs stay where they are kept for all tests.
+    # The optimizer's kernels stay in the cache that all tests share.
     optimizing.default_dispatcher().programs()
     monkeypatch.setenv("VYRE_CACHE_DIR", str(tmp_path))
     optimizer_cache._known.clear()
@@ -53,7 +53,7 @@ def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def fresh() -> Backend:
-    """A backend that has compiled nothing, whose cache is the test's own."""
+    """A backend that has compiled nothing, with the test's own cache."""
     return CpuBackend(threads=1, verify=True, cache=DiskCache(default_cache_directory()))
 
 
@@ -104,7 +104,7 @@ def by_kernel(on: Backend) -> bytes:
 
 
 @pytest.mark.parametrize("run", [by_dispatch, by_pipeline, in_place, by_sequence, by_kernel])
-def test_every_way_to_run_a_program_optimises_it_once(run: Any) -> None:
+def test_every_way_to_run_a_program_optimizes_it_once(run: Any) -> None:
     on = fresh()
     before = counts()
     assert run(on) == WANTED
@@ -114,13 +114,13 @@ def test_every_way_to_run_a_program_optimises_it_once(run: Any) -> None:
     assert since(before)[0] <= 1
 
 
-def test_the_oracle_runs_what_it_was_given() -> None:
+def test_the_reference_backend_does_not_optimize() -> None:
     before = counts()
     assert by_dispatch(ReferenceBackend()) == by_sequence(ReferenceBackend()) == WANTED
     assert since(before) == (0, 0)
 
 
-def test_it_can_be_switched_off() -> None:
+def test_optimization_can_be_switched_off() -> None:
     on, before = fresh(), counts()
     program = parse(TEXT)
     pipeline = on.compile(program, DispatchConfig(optimize=False))
@@ -128,13 +128,13 @@ def test_it_can_be_switched_off() -> None:
     assert pipeline.optimized.program is binder_of(program).program
     assert "optimizer: not used" in pipeline.explain()
     assert since(before) == (0, 0)
-    better = on.compile(program)
-    assert "rows needed" in better.explain()
-    assert better.key != pipeline.key
-    assert better.optimized.program.stats().statements < program.stats().statements
+    optimized = on.compile(program)
+    assert "rows needed" in optimized.explain()
+    assert optimized.key != pipeline.key
+    assert optimized.optimized.program.stats().statements < program.stats().statements
 
 
-def test_results_are_kept_in_memory_and_on_disk(tmp_path: Path) -> None:
+def test_results_are_cached_in_memory_and_on_disk(tmp_path: Path) -> None:
     before = counts()
     reports = []
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_results_are_kept_in_memory_and_on_disk(tmp_path: Path) -> None:
     assert since(before)[0] == 2
 
 
-def test_what_is_on_disk_but_of_another_form_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_cache_file_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     before = counts()
     monkeypatch.setattr(optimizer_cache.msgspec.msgpack, "encode", lambda _: b"\xc1")
     by_dispatch(fresh())
@@ -164,12 +164,12 @@ def test_what_is_on_disk_but_of_another_form_is_made_again(monkeypatch: pytest.M
     assert since(before)[0] >= 1
 
 
-def test_a_program_that_is_good_already_stays_the_same_object() -> None:
+def test_an_optimal_program_stays_the_same_object() -> None:
     program = parse("program p(workgroup 1) { buffer 0 y: u32[1] readwrite; y[0] = y[0] + 1 }")
     assert fresh().compile(program).optimized.program is program
 
 
-def test_the_launch_is_that_of_the_program_as_it_was_written() -> None:
+def test_the_launch_geometry_is_that_of_the_original_program() -> None:
     """Without the atomic, the elements would be those of the output alone."""
     program = parse("""program p(workgroup 1) {
       buffer 0 wide: u32[8] readwrite
@@ -178,12 +178,14 @@ def test_the_launch_is_that_of_the_program_as_it_was_written() -> None:
       wide[gid.x] = gid.x + 1
     }""")
     on = fresh()
-    plain, better = (on.dispatch(program, [np.zeros(8, np.uint32)], DispatchConfig(optimize=o)) for o in (False, True))
-    assert bytes(plain[0]) == bytes(better[0]) == np.arange(1, 9, dtype=np.uint32).tobytes()
+    plain, optimized = (
+        on.dispatch(program, [np.zeros(8, np.uint32)], DispatchConfig(optimize=o)) for o in (False, True)
+    )
+    assert bytes(plain[0]) == bytes(optimized[0]) == np.arange(1, 9, dtype=np.uint32).tobytes()
 
 
-class Refusing(OptimizerDispatcher):
-    """Nothing may be asked of it; or it fails in a way that nobody meant."""
+class FailingDispatcher(OptimizerDispatcher):
+    """Raises an error, expected or not, at its first call."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -193,10 +195,8 @@ class Refusing(OptimizerDispatcher):
 
 
 @pytest.mark.parametrize("error", [DispatchFailed("the device is gone.", "find it."), ZeroDivisionError("a fault")])
-def test_if_optimising_fails_that_is_told_or_the_original_runs(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(optimizing, "default_dispatcher", lambda _cache: Refusing(error))
+def test_a_failing_optimization_raises_or_runs_the_original(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "default_dispatcher", lambda _cache: FailingDispatcher(error))
     on = fresh()
     with pytest.raises(DispatchFailed, match=r"optimising 'wasteful' failed\..*Fix: run it as it is") as caught:
         by_dispatch(on)
@@ -220,13 +220,13 @@ def deep(depth: int) -> n.Expr:
     ("code", "entry"),
     [("V033", (n.Let("x", deep(1025)),)), ("V019", (n.Block((n.Return(),) * 1_000_001),))],
 )
-def test_limits_are_found_before_anything_runs(code: str, entry: n.Body) -> None:
+def test_limits_are_checked_before_anything_runs(code: str, entry: n.Body) -> None:
     with pytest.raises(InvalidProgram) as caught:
-        optimize_with(Program.new([], 1, entry), Refusing(AssertionError("it was asked")))
+        optimize_with(Program.new([], 1, entry), FailingDispatcher(AssertionError("the dispatcher was called")))
     assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
 
 
-def test_a_program_at_the_limit_of_depth_is_optimised() -> None:
+def test_a_deeply_nested_program_is_optimized() -> None:
     program = parse("program p(workgroup 1) { buffer 0 y: u32[1] readwrite }")
     value: n.Expr = n.Load("y", n.lit(0))
     for k in range(700):
@@ -257,7 +257,7 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
     assert all(name in report._repr_html_() for name in report.fired)
 
 
-def test_the_optimizer_counts_none_of_its_own_launches() -> None:
+def test_the_optimizers_own_launches_are_not_counted() -> None:
     before = telemetry.snapshot()
     by_dispatch(fresh())
     after = telemetry.snapshot()
@@ -268,12 +268,12 @@ def test_the_optimizer_counts_none_of_its_own_launches() -> None:
 
 def statements(body: str, **switches: Any) -> list[str]:
     program = parse(f"program p(workgroup 1) {{ buffer 0 y: u32[8] readwrite\n{body} }}")
-    better = optimize(program, switches=Optimization(**switches))
-    return [line.strip() for line in str(better).splitlines()[2:-1] if line.strip()]
+    optimized = optimize(program, switches=Optimization(**switches))
+    return [line.strip() for line in str(optimized).splitlines()[2:-1] if line.strip()]
 
 
 @pytest.mark.parametrize(
-    ("switch", "body", "telling"),
+    ("switch", "body", "marker"),
     [
         ("fold", "y[0] = 3 * 5", "3 * 5"),
         ("share", "let a = y[1] * 5 + 1; let b = y[1] * 5 + 2; y[0] = a ^ b", "y[1] * 5 + 1 ^ y[1] * 5 + 2"),
@@ -284,12 +284,12 @@ def statements(body: str, **switches: Any) -> list[str]:
         ("cancellation", "y[0] = (gid.x + 5) - gid.x", "- gid.x"),
     ],
 )
-def test_every_switch_does_something(switch: str, body: str, telling: str) -> None:
-    assert any(telling in line for line in statements(body, off={switch})), statements(body, off={switch})
-    assert not any(telling in line for line in statements(body)), statements(body)
+def test_every_switch_has_an_effect(switch: str, body: str, marker: str) -> None:
+    assert any(marker in line for line in statements(body, off={switch})), statements(body, off={switch})
+    assert not any(marker in line for line in statements(body)), statements(body)
 
 
-def test_switches_are_known_by_name_and_part_of_the_key() -> None:
+def test_switches_are_checked_and_part_of_the_cache_key() -> None:
     with pytest.raises(
         BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, barriers, stores, cells, order"
     ):
@@ -305,8 +305,8 @@ def test_switches_are_known_by_name_and_part_of_the_key() -> None:
     assert DispatchConfig(optimize=Optimization(keep=False)).code_generation == keys[0]
 
 
-def test_what_is_optimised_is_launched_as_the_program_is() -> None:
-    """Where invocations work together, every buffer has a say in how many there are, also if nobody comes to that."""
+def test_optimization_keeps_the_inferred_launch_geometry() -> None:
+    """If invocations cooperate, every buffer counts for the number of invocations, even one of unreachable code."""
     program = parse("""program alone(workgroup 1) {
       buffer 0 sink: u32[1] output
       buffer 1 out: u32[] output
@@ -320,7 +320,7 @@ def test_what_is_optimised_is_launched_as_the_program_is() -> None:
     given = np.arange(5, dtype=np.uint32)
     for one in (program, optimize(program), calling, optimize(calling)):
         assert run(one, [given]).outputs["out"].tolist() == given.tolist()
-    # Who launches what he has as the caller's program would be needs nothing of that.
+    # A compiled program is launched with the original's geometry, so it can drop the unreachable code.
     pipeline = fresh().compile(program)
     assert not pipeline.optimized.program.stats().has_atomics
     assert np.frombuffer(pipeline.dispatch([given])[1], np.uint32).tolist() == given.tolist()

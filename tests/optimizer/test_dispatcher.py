@@ -1,4 +1,4 @@
-"""The seam between the optimizer and whoever runs its programs: defaults, order, rollback, what stays resident."""
+"""Tests of the dispatcher seam: default operations, order of calls, rollback, and resident buffers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from vyre.optimizer.layout import RECORDS, WORDS
 from vyre.semantics.types import DType
 
 
-class Noting(OptimizerDispatcher):
-    """Keeps buffers in a dictionary, notes every call, and fails at the call it is told to."""
+class RecordingDispatcher(OptimizerDispatcher):
+    """Keeps buffers in a dictionary, records every call, and fails at a given call."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.buffers: dict[int, bytearray] = {}
@@ -40,32 +40,32 @@ class Noting(OptimizerDispatcher):
         self.allocated = 90
         self.fail_at = fail_at
 
-    def _note(self, *call: object) -> None:
+    def _record(self, *call: object) -> None:
         self.calls.append(call)
         if self.fail_at is not None and len(self.calls) > self.fail_at:
             self.fail_at = None
             raise DispatchFailed("injected.", "stop injecting.")
 
     def allocate(self, byte_len: int) -> int:
-        self._note("allocate", byte_len)
+        self._record("allocate", byte_len)
         self.buffers[self.allocated] = bytearray(byte_len)
         self.allocated += 1
         return self.allocated - 1
 
     def upload(self, handle: int, data: Bytes) -> None:
-        self._note("upload", handle, bytes(data))
+        self._record("upload", handle, bytes(data))
         self.buffers[handle][: len(data)] = data
 
     def read_many(self, handles: Sequence[int]) -> list[bytes]:
-        self._note("read_many", *handles)
+        self._record("read_many", *handles)
         return [bytes(self.buffers[handle]) for handle in handles]
 
     def free(self, handle: int) -> None:
-        self._note("free", handle)
+        self._record("free", handle)
         del self.buffers[handle]
 
 
-def test_the_resident_half_refuses_by_default() -> None:
+def test_resident_operations_are_unsupported_by_default() -> None:
     bare = OptimizerDispatcher()
     assert not bare.supports_persistent()
     assert bare.device_feature_cache_key() == 0
@@ -81,8 +81,8 @@ def test_the_resident_half_refuses_by_default() -> None:
             call()
 
 
-def test_a_group_of_allocations_is_rolled_back_in_order() -> None:
-    dispatcher = Noting(fail_at=2)
+def test_failed_allocations_are_rolled_back_in_order() -> None:
+    dispatcher = RecordingDispatcher(fail_at=2)
     with pytest.raises(DispatchFailed, match="injected"):
         dispatcher.allocate_many([4, 8, 12])
     assert dispatcher.calls == [("allocate", 4), ("allocate", 8), ("allocate", 12), ("free", 90), ("free", 91)]
@@ -90,7 +90,7 @@ def test_a_group_of_allocations_is_rolled_back_in_order() -> None:
 
 
 def test_fills_come_before_uploads_and_uploads_before_reads() -> None:
-    dispatcher = Noting()
+    dispatcher = RecordingDispatcher()
     a, b, c = dispatcher.allocate_many([3, 2, 2])
     dispatcher.calls.clear()
     read = dispatcher.run_sequence(
@@ -105,23 +105,23 @@ def test_fills_come_before_uploads_and_uploads_before_reads() -> None:
     ]
 
 
-def test_ranges_read_each_buffer_once_and_answer_in_order() -> None:
-    dispatcher = Noting()
+def test_ranges_read_each_buffer_once_and_keep_their_order() -> None:
+    dispatcher = RecordingDispatcher()
     dispatcher.buffers = {7: bytearray(range(32)), 9: bytearray(range(100, 132))}
     ranges = [ResidentRange(7, 4, 4), ResidentRange(9, 2, 3), ResidentRange(7, 12, 5)]
     assert dispatcher.read_ranges(ranges) == [bytes(range(4, 8)), bytes(range(102, 105)), bytes(range(12, 17))]
     assert dispatcher.calls == [("read_many", 7, 9)]
 
 
-def test_a_range_without_a_length_is_the_rest_of_its_buffer() -> None:
-    dispatcher = Noting()
+def test_a_range_without_a_length_reads_the_rest_of_its_buffer() -> None:
+    dispatcher = RecordingDispatcher()
     dispatcher.buffers = {7: bytearray(range(8))}
     assert dispatcher.read_ranges([ResidentRange(7), ResidentRange(7, 5)]) == [bytes(range(8)), bytes(range(5, 8))]
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2, 5])
 def test_ranges_are_stored_in_the_callers_slots(slots: int) -> None:
-    dispatcher = Noting()
+    dispatcher = RecordingDispatcher()
     dispatcher.buffers = {7: bytearray(range(32)), 9: bytearray(range(100, 132))}
     into = [bytearray(b"before") for _ in range(slots)]
     kept = into[:2]
@@ -143,30 +143,30 @@ def test_a_backends_ranges_are_stored_in_the_callers_slots() -> None:
 
 
 def test_many_ranges_keep_their_order() -> None:
-    dispatcher = Noting()
+    dispatcher = RecordingDispatcher()
     whole = {handle: bytes((byte + 17 * handle) % 256 for byte in range(64)) for handle in range(8)}
     dispatcher.buffers = {handle: bytearray(data) for handle, data in whole.items()}
     ranges = [ResidentRange((5 * i + i // 11) % 8, 7 * i % 48, i % 16 + 1) for i in range(2048)]
-    answers = dispatcher.read_ranges(ranges)
-    assert answers == [whole[r.handle][r.offset : r.offset + r.length] for r in ranges]
+    read = dispatcher.read_ranges(ranges)
+    assert read == [whole[r.handle][r.offset : r.offset + r.length] for r in ranges]
     assert len(dispatcher.calls) == 1
     assert len(dispatcher.calls[0]) == 9
 
 
 @pytest.mark.parametrize("wanted", [ResidentRange(7, 30, 4), ResidentRange(7, -1, 2), ResidentRange(7, 0, 1 << 40)])
 def test_a_range_outside_its_buffer_is_refused(wanted: ResidentRange) -> None:
-    dispatcher = Noting()
+    dispatcher = RecordingDispatcher()
     dispatcher.buffers = {7: bytearray(32)}
     with pytest.raises(BadInputs, match="of buffer 7, which has 32"):
         dispatcher.read_ranges([wanted])
 
 
 def test_static_buffers_are_freed_when_an_upload_fails_and_when_released() -> None:
-    dispatcher = Noting(fail_at=3)
+    dispatcher = RecordingDispatcher(fail_at=3)
     with pytest.raises(DispatchFailed):
         dispatcher.acquire_static("test", [b"abcd", b"ef"])
     assert not dispatcher.buffers
-    held = Noting()
+    held = RecordingDispatcher()
     buffers = held.acquire_static("test", [b"abcd", b"ef"])
     assert buffers == StaticBufferSet((90, 91), cache_hit=False, retained=False)
     held.release_static(StaticBufferSet(buffers.handles, cache_hit=True, retained=True))
@@ -176,7 +176,7 @@ def test_static_buffers_are_freed_when_an_upload_fails_and_when_released() -> No
 
 
 class PlainOnly(OptimizerDispatcher):
-    """A backend without its resident half."""
+    """A dispatcher without resident buffers."""
 
     def __init__(self, backend: vyre.Backend) -> None:
         self.inner = BackendDispatcher(backend)
@@ -185,7 +185,7 @@ class PlainOnly(OptimizerDispatcher):
         return self.inner.dispatch(program, inputs, grid)
 
 
-def test_the_plain_and_the_resident_path_give_the_same_program() -> None:
+def test_dispatchers_with_and_without_resident_buffers_give_the_same_program() -> None:
     backend = vyre.backend("cpu")
     plain, resident = PlainOnly(backend), BackendDispatcher(backend)
     for seed in range(12):
@@ -193,7 +193,7 @@ def test_the_plain_and_the_resident_path_give_the_same_program() -> None:
         assert optimize(program, plain) == optimize(program, resident)
 
 
-def test_a_program_seen_before_uploads_nothing_that_stays() -> None:
+def test_static_buffers_are_uploaded_once() -> None:
     dispatcher = BackendDispatcher(vyre.backend("cpu"))
     payloads = [np.arange(8, dtype=np.uint32).tobytes(), b"1234"]
     first, second = dispatcher.acquire_static("a", payloads), dispatcher.acquire_static("a", payloads)
@@ -203,7 +203,7 @@ def test_a_program_seen_before_uploads_nothing_that_stays() -> None:
     assert dispatcher.acquire_static("a", payloads[::-1]).handles != first.handles
 
 
-def test_what_is_in_use_stays_though_too_much_is_kept() -> None:
+def test_static_buffers_in_use_are_not_evicted() -> None:
     dispatcher = BackendDispatcher(vyre.backend("cpu"), most_retained=64)
     held = dispatcher.acquire_static("a", [bytes(16)])
     others = [dispatcher.acquire_static("b", [bytes([k]) * 16]) for k in range(6)]
@@ -215,8 +215,8 @@ def test_what_is_in_use_stays_though_too_much_is_kept() -> None:
     assert dispatcher.acquire_static("a", [bytes(16)]).cache_hit
 
 
-def test_a_header_stands_for_its_program() -> None:
-    """The processor has an image of the programs, and whoever dispatches one plainly gets what it means."""
+def test_a_program_without_statements_is_dispatched_by_name() -> None:
+    """The cpu backend has compiled code for the kernels; dispatching one without statements runs it."""
     dispatcher = BackendDispatcher(vyre.backend("cpu"))
     pack = dispatcher.programs().pack
     assert pack.entry == ()
@@ -235,9 +235,9 @@ OPERATIONS = (
 
 
 class Failing(BackendDispatcher):
-    """Fails at the call with a number, of all that the optimizer makes, also those of the dispatcher to itself.
+    """Fails at the call with a given number, counting the dispatcher's calls to itself.
 
-    Whatever frees fails after it has freed: a failing free must not hide a leak.
+    Operations that free buffers fail after freeing them, so that the failure does not hide a leak.
     """
 
     def __init__(self, backend: vyre.Backend, fail_at: int = -1) -> None:
@@ -266,8 +266,8 @@ for _name in OPERATIONS:
     setattr(Failing, _name, _counted(_name))
 
 
-class FailingPlainly(Failing):
-    """The same without the resident half."""
+class FailingWithoutResident(Failing):
+    """The same without resident buffers."""
 
     def supports_persistent(self) -> bool:
         return False
@@ -276,15 +276,15 @@ class FailingPlainly(Failing):
         return whole_programs()
 
 
-@pytest.mark.parametrize("kind", [Failing, FailingPlainly])
-def test_whichever_call_fails_nothing_stays_behind_and_that_is_told(kind: type[Failing]) -> None:
+@pytest.mark.parametrize("kind", [Failing, FailingWithoutResident])
+def test_a_failure_of_any_call_is_raised_and_leaks_nothing(kind: type[Failing]) -> None:
     backend = vyre.backend("cpu")
     program = generate(3).program
     clean = kind(backend)
     wanted = optimize(program, clean)
-    not_asked = {"dispatch", "dispatch_sequence", "read_ranges", "upload"}
-    asked = {"dispatch"} if kind is FailingPlainly else set(OPERATIONS) - not_asked
-    assert set(clean.names) >= asked
+    not_called = {"dispatch", "dispatch_sequence", "read_ranges", "upload"}
+    expected = {"dispatch"} if kind is FailingWithoutResident else set(OPERATIONS) - not_called
+    assert set(clean.names) >= expected
     before = telemetry.snapshot().resident_buffers
     for call, name in enumerate(clean.names):
         dispatcher = kind(backend, call)
@@ -295,7 +295,7 @@ def test_whichever_call_fails_nothing_stays_behind_and_that_is_told(kind: type[F
         assert optimize(program, dispatcher) == wanted
 
 
-def test_the_host_waits_once_in_a_round() -> None:
+def test_the_host_synchronizes_once_per_round() -> None:
     """Also for a long program; without resident buffers, after every kernel."""
     backend = vyre.backend("cpu")
     long: list[n.Stmt] = [n.Let(f"v{number}", b.gid() + number) for number in range(600)]
@@ -303,14 +303,14 @@ def test_the_host_waits_once_in_a_round() -> None:
     buffers = [BufferDecl.read_write("a", 0, DType.U32)]
     for body in (long[:9] + more[:2], long, long + more):
         program = Program.new(buffers, 1, body)
-        for dispatcher, waits in ((BackendDispatcher(backend), 1), (FailingPlainly(backend), 5)):
+        for dispatcher, waits in ((BackendDispatcher(backend), 1), (FailingWithoutResident(backend), 5)):
             report = optimize(program, dispatcher, report=True)[1]
             assert report.synchronisations == report.rounds * waits
 
 
-def test_whatever_the_backend_fails_at_nothing_stays_behind() -> None:
+def test_a_failure_of_any_backend_operation_leaks_nothing() -> None:
     program = generate(3).program
-    # After a fault of the first compilation, each has a dispatcher whose programs are compiled.
+    # A failing first compilation; the dispatchers after it have compiled kernels.
     backend = RecordingBackend(vyre.backend("cpu"), {("compile", 0)})
     with pytest.raises(DispatchFailed, match="injected failure of compile number 0"):
         optimize(program, BackendDispatcher(backend, most_retained=0))

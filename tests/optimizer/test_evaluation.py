@@ -1,4 +1,4 @@
-"""Operations of literals get the bits that the operator table says, on every backend, for every operator and type."""
+"""Evaluation of operations on literals agrees with the operator table for every operator, type and backend."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from rewriting_support import rewrite_rows
+from rule_semantics import Columns
 from sample_rows import edge_bits, result_of
 
 from cpu_support import backend
@@ -15,7 +16,6 @@ from vyre.driver.backend import Backend
 from vyre.ir import walk
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, head
 from vyre.optimizer.evaluate import evaluate
-from vyre.optimizer.patterns import Columns
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.scalars import from_bits, to_bits
@@ -25,7 +25,7 @@ Case = tuple[int, list[tuple[int, DType]]]
 
 
 def evaluated(cases: list[Case], on: Backend, kind: Kind = Kind.LITERAL) -> list[int | None]:
-    """The bits of the literal that each case becomes; None if it stays. ``kind`` is what the last operands are."""
+    """The bits of the literal that each case becomes; None if unchanged. ``kind`` is the kind of the last operands."""
     rows: list[tuple[int, int, int, int]] = []
     tested = []
     for word, operands in cases:
@@ -50,7 +50,7 @@ def samples(dtype: DType, count: int, source: random.Random) -> list[int]:
 
 
 def signatures() -> Iterator[tuple[str, DType, tuple[DType, ...]]]:
-    """Every operation with the type of its result and those of its operands."""
+    """Every operation with its result type and its operand types."""
     for name, operator in OPERATORS.items():
         if name not in MATH_FUNCTIONS:
             yield from ((name, operator.result_type(t), (t,) * operator.arity) for t in operator.types)
@@ -73,14 +73,14 @@ def cases_of(count: int, seed: int) -> list[Case]:
 @pytest.mark.parametrize(
     ("on", "count"), [(backend(), 120), (ReferenceBackend(fuel=100_000_000), 2)], ids=("cpu", "reference")
 )
-def test_operations_of_literals_are_what_the_table_says(on: Backend, count: int) -> None:
+def test_evaluation_agrees_with_the_operator_table(on: Backend, count: int) -> None:
     cases = cases_of(count, seed=1)
     got = evaluated(cases, on)
     wrong = [(case, bits) for case, bits in zip(cases, got, strict=True) if bits != result_of(*case)]
     assert wrong[:5] == []
 
 
-def test_math_functions_are_left_alone() -> None:
+def test_math_functions_are_not_evaluated() -> None:
     one = to_bits(1.0, DType.F32)
     cases: list[Case] = [
         (head(Kind.OPERATION, DType.F32, OPERATION_CODES[name]), [(one, DType.F32)]) for name in MATH_FUNCTIONS
@@ -88,7 +88,7 @@ def test_math_functions_are_left_alone() -> None:
     assert evaluated(cases, backend()) == [None] * len(MATH_FUNCTIONS)
 
 
-def test_operations_of_unknown_values_are_left_alone() -> None:
+def test_operations_on_unknown_values_are_not_evaluated() -> None:
     cases = cases_of(1, seed=2)
     assert evaluated(cases, backend(), Kind.LOAD) == [None] * len(cases)
 

@@ -1,12 +1,13 @@
-"""Optimised programs are executed beside the originals: the same bytes, legal, and nothing left to optimise.
+"""Optimized programs are executed against the originals: same bytes, legal, and a fixpoint of the optimizer.
 
-Thousands more are with the processor's generated programs. The kernels find what the oracle does, whatever is off.
+The generated programs of the cpu backend add thousands more. The kernels' findings equal the oracle's for every switch.
 """
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_oracle import analyze
 
 import vyre
 from vyre.checker import check
@@ -18,14 +19,13 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import NONE, Kind, kind_of
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
-from vyre.optimizer.oracle import analyse
 from vyre.optimizer.pipeline import find
 from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import PASSES, Optimization
 
 SWITCHES = (*PASSES, *GROUPS)
-# Programs in which invocations often leave and come back.
-ASKING = (("while", 9), ("loop", 9), ("break", 8), ("continue", 8), ("trap", 30), ("return", 4))
+# Programs in which invocations often trap and resume.
+TRAPPING = (("while", 9), ("loop", 9), ("break", 8), ("continue", 8), ("trap", 30), ("return", 4))
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +38,17 @@ def outputs(case: object, program: Program) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in result.outputs.items()}
 
 
-def test_generated_programs_mean_the_same(dispatcher: BackendDispatcher) -> None:
+def test_optimized_programs_give_the_same_bytes(dispatcher: BackendDispatcher) -> None:
     for seed in range(40):
         case = generate(seed)
-        better = optimize(case.program, dispatcher)
-        assert not check(better).errors, f"seed {seed}: {check(better).errors[0]}"
-        assert outputs(case, better) == outputs(case, case.program), f"seed {seed}:\n{better}"
-        assert optimize(better, dispatcher) == better, f"seed {seed} is not done at once"
+        optimized = optimize(case.program, dispatcher)
+        assert not check(optimized).errors, f"seed {seed}: {check(optimized).errors[0]}"
+        assert outputs(case, optimized) == outputs(case, case.program), f"seed {seed}:\n{optimized}"
+        assert optimize(optimized, dispatcher) == optimized, f"seed {seed} is not a fixpoint"
 
 
-def test_programs_that_ask_the_host_mean_the_same_and_are_done_at_once(dispatcher: BackendDispatcher) -> None:
-    profile = Profile(max_invocations=6, max_nesting=4, max_repetition=8, expression_depth=2, weights=ASKING)
+def test_programs_that_resume_give_the_same_bytes_and_are_fixpoints(dispatcher: BackendDispatcher) -> None:
+    profile = Profile(max_invocations=6, max_nesting=4, max_repetition=8, expression_depth=2, weights=TRAPPING)
     resumed = 0
     for seed in range(400):
         case = generate(seed, 14, profile)
@@ -60,14 +60,14 @@ def test_programs_that_ask_the_host_mean_the_same_and_are_done_at_once(dispatche
     assert resumed > 50
 
 
-def test_a_long_chain_of_rules_is_followed_to_its_end(dispatcher: BackendDispatcher) -> None:
+def test_a_long_chain_of_rules_is_applied_to_its_end(dispatcher: BackendDispatcher) -> None:
     text = "program chain(workgroup 1) { buffer 0 out: u32[1] output; out[0] = u32(0u8 < sat_sub(1u8, u8(gid.y))) }"
-    better, report = optimize(parse(text), dispatcher, report=True)
-    assert "out[0] = u32(u8(gid.y) == 0u8)" in str(better)
+    optimized, report = optimize(parse(text), dispatcher, report=True)
+    assert "out[0] = u32(u8(gid.y) == 0u8)" in str(optimized)
     assert sum(report.fired.values()) > 4
 
 
-def test_what_nobody_needs_is_not_worked_on(dispatcher: BackendDispatcher) -> None:
+def test_dead_values_are_not_rewritten(dispatcher: BackendDispatcher) -> None:
     text = """program left(workgroup 1) {
       buffer 0 y: u32[2] readwrite
       let unused = (y[0] + 0) * 8
@@ -76,25 +76,25 @@ def test_what_nobody_needs_is_not_worked_on(dispatcher: BackendDispatcher) -> No
       let third = y[1] * 3
       y[third & 1] = third
     }"""
-    better, report = optimize(parse(text), dispatcher, report=True)
+    optimized, report = optimize(parse(text), dispatcher, report=True)
     assert report.fired == {}
-    assert [one.name for one in better.entry if isinstance(one, n.Let)] == ["third"]
+    assert [one.name for one in optimized.entry if isinstance(one, n.Let)] == ["third"]
 
 
-def test_a_new_literal_keeps_nothing_else(dispatcher: BackendDispatcher) -> None:
-    """The first row is that of a list that is empty."""
+def test_a_new_literal_keeps_no_other_row_live(dispatcher: BackendDispatcher) -> None:
+    """The first row is a region with an empty list."""
     text = """program first(workgroup 1) {
       buffer 0 y: u32[2] readwrite
       region "empty" { let unused = 1 }
       y[1] = (y[0] + 3) + 9
     }"""
-    better, report = optimize(parse(text), dispatcher, report=True)
-    assert "y[1] = y[0] + 12" in str(better)
+    optimized, report = optimize(parse(text), dispatcher, report=True)
+    assert "y[1] = y[0] + 12" in str(optimized)
     assert report.rounds == 1
     assert report.rows_after == 5
 
 
-def test_a_cell_that_is_copied_needs_no_second_round(dispatcher: BackendDispatcher) -> None:
+def test_a_copied_cell_needs_no_second_round(dispatcher: BackendDispatcher) -> None:
     text = """program collatz(workgroup 64) {
       buffer 0 steps: u32[] output
       let n = gid.x + 1
@@ -105,16 +105,14 @@ def test_a_cell_that_is_copied_needs_no_second_round(dispatcher: BackendDispatch
       }
       steps[gid.x] = count
     }"""
-    better, report = optimize(parse(text), dispatcher, report=True)
-    assert "let n_before = n" in str(better)
+    optimized, report = optimize(parse(text), dispatcher, report=True)
+    assert "let n_before = n" in str(optimized)
     assert report.rounds == 1
-    assert optimize(better, dispatcher) == better
+    assert optimize(optimized, dispatcher) == optimized
 
 
 @pytest.mark.parametrize("changes", ["y[0] = v0", "v0 = y[select(v0 > 0, 1, 0)]"])
-def test_a_cell_that_is_assigned_what_it_holds_is_copied_for_nothing(
-    changes: str, dispatcher: BackendDispatcher
-) -> None:
+def test_a_redundant_assignment_leaves_no_copy(changes: str, dispatcher: BackendDispatcher) -> None:
     text = f"""program same(workgroup 1) {{
       buffer 0 y: u32[2] readwrite
       let v0 = 0
@@ -127,14 +125,14 @@ def test_a_cell_that_is_assigned_what_it_holds_is_copied_for_nothing(
       }}
       y[0] = v0
     }}"""
-    better, report = optimize(parse(text), dispatcher, report=True)
+    optimized, report = optimize(parse(text), dispatcher, report=True)
     assert report.rounds == 2
-    assert "v0 = v0\n" not in str(better)
-    assert optimize(better, dispatcher) == better
+    assert "v0 = v0\n" not in str(optimized)
+    assert optimize(optimized, dispatcher) == optimized
 
 
-def described(findings: Findings, rows: int) -> list[object]:
-    """What was found for each row, where a literal is what it says and not where it stands."""
+def comparable(findings: Findings, rows: int) -> list[object]:
+    """The findings of each row, with literals by value instead of by row."""
     columns = (findings.canon, findings.head, findings.a0, findings.a1, findings.a2, findings.live, findings.place)
     canon, heads, a0, a1, a2, live, place = (column.tolist() for column in columns)
     shared = (findings.uses > 1).tolist()
@@ -147,12 +145,12 @@ def described(findings: Findings, rows: int) -> list[object]:
 
     found: list[object] = []
     for row in range(rows):
-        stands = canon[row] == row
+        is_representative = canon[row] == row
         kind = kind_of(heads[row])
         if kind == Kind.LITERAL or not live[row]:
             found.append(None)
             continue
-        if not stands:
+        if not is_representative:
             found.append(value(row))
             continue
         operands = (value(a0[row]), a1[row], a2[row]) if kind == Kind.LOAD else (a0[row],) * (kind == Kind.LEAF)
@@ -162,11 +160,11 @@ def described(findings: Findings, rows: int) -> list[object]:
     return found
 
 
-def test_kernels_find_what_the_oracle_finds(dispatcher: BackendDispatcher) -> None:
+def test_the_kernels_findings_equal_the_oracles(dispatcher: BackendDispatcher) -> None:
     for seed in range(5_000, 5_060):
         arena, _ = encode(generate(seed).program)
         switches = Optimization(frozenset({SWITCHES[seed % len(SWITCHES)]} if seed % 3 else ()))
-        found, wanted = find(arena, dispatcher, switches.bits), analyse(arena, switches)
-        assert described(found, arena.rows) == described(wanted, arena.rows), f"seed {seed}"
+        found, wanted = find(arena, dispatcher, switches.bits), analyze(arena, switches)
+        assert comparable(found, arena.rows) == comparable(wanted, arena.rows), f"seed {seed}"
         assert found.fired == wanted.fired, f"seed {seed}"
         assert found.sweeps == wanted.sweeps

@@ -1,4 +1,4 @@
-"""The interpreter finds of known bits what the facts say, for every type, on every backend; and that is so."""
+"""The kernel agrees with the facts for every type, on every backend, and the facts hold on sample values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from rewriting_support import rewrite_rows
+from rule_semantics import Columns, KnownBits, known_bits_of
 from sample_rows import edge_bits, result_of
 
 from cpu_support import backend
@@ -16,8 +17,7 @@ from vyre.driver.optimizing import optimize
 from vyre.ir import parse, walk
 from vyre.ir.nodes import BinOp
 from vyre.optimizer.arena import NONE, OPERATION_CODES, Kind, head, type_of
-from vyre.optimizer.facts import FACTS, Known, known_of
-from vyre.optimizer.patterns import Columns
+from vyre.optimizer.facts import FACTS
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.types import DType
 
@@ -25,8 +25,8 @@ Masks = tuple[int, int]
 Case = tuple[str, dict[str, DType], int, list[tuple[DType, Masks]]]
 
 
-def some_masks(dtype: DType, source: random.Random) -> Masks:
-    """Bits that may be known of one value."""
+def random_masks(dtype: DType, source: random.Random) -> Masks:
+    """Random masks of known bits of one value."""
     ones = (1 << dtype.bits) - 1
     value = source.choice(edge_bits(dtype)) if source.random() < 0.5 else source.getrandbits(dtype.bits)
     known = source.choice((0, ones, ones >> dtype.bits // 2, ones & 7, ones & ~7, source.getrandbits(dtype.bits)))
@@ -34,7 +34,7 @@ def some_masks(dtype: DType, source: random.Random) -> Masks:
 
 
 def cases(times: int, seed: int) -> list[Case]:
-    """Operations of every fact and type, and of floats, of which nothing is said."""
+    """Operations of every fact and type, and float operations, which have no facts."""
     source, made = random.Random(seed), []
     for fact in FACTS:
         name = fact.term.name
@@ -42,16 +42,16 @@ def cases(times: int, seed: int) -> list[Case]:
         for types in (*fact.cases(), *float_types):
             result = types["T"] if fact.term.type == "T" else DType.BOOL
             inner = types.get("S", types["T"])
-            chooses = [(DType.BOOL, (0, 0))] if name == "select" else []
+            condition = [(DType.BOOL, (0, 0))] if name == "select" else []
             for _ in range(times):
-                masks = [(inner, some_masks(inner, source)) for _ in fact.operands]
+                masks = [(inner, random_masks(inner, source)) for _ in fact.operands]
                 word = head(Kind.OPERATION, result, OPERATION_CODES[name])
-                made.append((name, types | {"S": inner}, word, chooses + masks))
+                made.append((name, types | {"S": inner}, word, condition + masks))
     return made
 
 
-def found(given: list[Case], on: Backend) -> list[tuple[Known, int | None]]:
-    """What is found for each case, and the bits of the literal that it becomes."""
+def found(given: list[Case], on: Backend) -> list[tuple[KnownBits, int | None]]:
+    """For each case, the known bits that the kernel finds, and the bits of the literal that it becomes."""
     rows: list[tuple[int, int, int, int]] = []
     masks: list[Masks] = []
     tested = []
@@ -64,34 +64,37 @@ def found(given: list[Case], on: Backend) -> list[tuple[Known, int | None]]:
         rows.append((word, a, b, c))
         masks.append((0, 0))
     columns = Columns(*(list(column) for column in zip(*rows, strict=True)), masks)
-    result: list[tuple[Known, int | None]] = []
+    result: list[tuple[KnownBits, int | None]] = []
     got, _ = rewrite_rows(columns, tested, PASSES["fold"] | PASSES["bits"], on)
     for (name, _, _, _), row, one in zip(given, tested, got, strict=True):
-        gives = 0 if one.target is None else one.target - rows[row][1] + (name != "select")
+        equal_operand = 0 if one.target is None else one.target - rows[row][1] + (name != "select")
         bits = one.words[1] | one.words[2] << 32 if one.words[0] & 255 == Kind.LITERAL else None
-        result.append((Known(*one.known, gives), bits))
+        result.append((KnownBits(*one.known, equal_operand), bits))
     return result
 
 
 @pytest.mark.parametrize(("times", "on_reference"), [(12, False), (1, True)])
-def test_kernels_find_what_the_facts_say(times: int, on_reference: bool) -> None:
+def test_kernel_agrees_with_facts(times: int, on_reference: bool) -> None:
     given = cases(times, seed=times)
     on = ReferenceBackend(fuel=100_000_000) if on_reference else backend()
     literals = operands = 0
     for (name, types, word, inner), (got, bits) in zip(given, found(given, on), strict=True):
-        wanted = known_of(name, types, [masks for _, masks in inner][name == "select" :])
-        is_whole = wanted.zeros | wanted.ones == (1 << type_of(word).bits) - 1
-        gives = 0 if is_whole else wanted.gives
-        assert (got, bits) == (Known(wanted.zeros, wanted.ones, gives), wanted.ones if is_whole else None), (
+        wanted = known_bits_of(name, types, [masks for _, masks in inner][name == "select" :])
+        is_constant = wanted.zeros | wanted.ones == (1 << type_of(word).bits) - 1
+        equal_operand = 0 if is_constant else wanted.equal_operand
+        assert (got, bits) == (
+            KnownBits(wanted.zeros, wanted.ones, equal_operand),
+            wanted.ones if is_constant else None,
+        ), (
             name,
             types,
         )
-        literals, operands = literals + is_whole, operands + (gives > 0)
+        literals, operands = literals + is_constant, operands + (equal_operand > 0)
     assert literals > len(given) / 50
     assert operands > 0
 
 
-def test_a_literal_of_fewer_bits_in_the_place_of_another_has_none_above() -> None:
+def test_a_narrower_literal_in_a_reused_row_has_no_high_bits() -> None:
     text = """program narrower(workgroup 1) {
       buffer 0 given: u32[2] read
       buffer 1 out: u32[1] output
@@ -104,17 +107,17 @@ def test_a_literal_of_fewer_bits_in_the_place_of_another_has_none_above() -> Non
         assert results[0] == results[1]
 
 
-def test_what_is_known_is_so() -> None:
-    """Values with the bits that are known of them give results with the bits that are said."""
+def test_facts_hold_on_sample_values() -> None:
+    """Operands with the known bits give results with the stated bits."""
     source = random.Random(9)
     for name, types, word, inner in cases(8, seed=4):
-        said = known_of(name, types, [masks for _, masks in inner][name == "select" :])
+        stated = known_bits_of(name, types, [masks for _, masks in inner][name == "select" :])
         for _ in range(5):
             operands = [((source.getrandbits(t.bits) | ones) & ~zeros, t) for t, (zeros, ones) in inner]
             bits = result_of(word, operands)
-            assert (bits & said.zeros, bits & said.ones) == (0, said.ones), (name, types, operands)
-            if said.gives:
-                assert bits == operands[said.gives - 1 + (name == "select")][0], (name, types, operands)
+            assert (bits & stated.zeros, bits & stated.ones) == (0, stated.ones), (name, types, operands)
+            if stated.equal_operand:
+                assert bits == operands[stated.equal_operand - 1 + (name == "select")][0], (name, types, operands)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,7 @@ def test_what_is_known_is_so() -> None:
         ("(u32(u8(x)) & 0xfff) | (y >> 8)", 2),
     ],
 )
-def test_expressions_of_known_bits(value: str, left: int) -> None:
+def test_known_bits_simplify_expressions(value: str, left: int) -> None:
     cast = "u32(" if value.split()[-2] == "<" else "("
     text = f"""program known(workgroup 1) {{
       buffer 0 given: u32[2] read

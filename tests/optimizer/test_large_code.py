@@ -1,4 +1,4 @@
-"""Large and deep code: what is measured against LLVM is right, and expressions may nest to the limit."""
+"""Tests of large and deep code: the benchmark's programs, expressions nested to the limit, and names."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vyre.ir.program import Program
 from vyre.optimizer import pipeline
 from vyre.optimizer.arena import order_by_level
 from vyre.optimizer.encode import encode
-from vyre.optimizer.naming import Names
 from vyre.optimizer.pipeline import optimize_with
+from vyre.optimizer.values import Names
 from vyre.reference import run
 from vyre.semantics.types import DType
 
@@ -41,7 +41,7 @@ def integer_code(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("shape", ["wide", "chain"])
-def test_measured_code_computes_the_same_everywhere(
+def test_benchmark_code_computes_the_same_everywhere(
     shape: str, integer_code: ModuleType, dispatcher: BackendDispatcher
 ) -> None:
     for size in (1, 2, 33, 500):
@@ -49,18 +49,18 @@ def test_measured_code_computes_the_same_everywhere(
         given = np.random.default_rng(size).integers(0, 1 << 32, integer_code.INPUTS, dtype=np.uint32)
         expected = integer_code.computed(code, given)
         original = integer_code.as_program(code)
-        better = optimize(original, dispatcher)
-        for program in (original, better):
+        optimized = optimize(original, dispatcher)
+        for program in (original, optimized):
             assert np.array_equal(integer_code.executed(program, given), expected)
             assert np.array_equal(run(program, [given]).outputs["out"], expected)
-        assert optimize(better, dispatcher) == better
+        assert optimize(optimized, dispatcher) == optimized
         passes = integer_code.Passes(integer_code.as_llvm(code))
         passes.run()
         assert np.array_equal(passes.results(given, len(expected)), expected)
 
 
-def test_depth_is_counted_alike_however_a_value_is_written(dispatcher: BackendDispatcher) -> None:
-    """What is kept for later is written where it is needed, what is at hand before that: names stand in one place."""
+def test_nesting_does_not_depend_on_how_a_value_is_written(dispatcher: BackendDispatcher) -> None:
+    """Saved values are written at their use, available values before: both must name the same subexpressions."""
     program = parse("""
         program deep(workgroup 1) {
           buffer 0 sink: u64[1] output
@@ -71,12 +71,12 @@ def test_depth_is_counted_alike_however_a_value_is_written(dispatcher: BackendDi
           sink[0] = 0u64
           sink[0] = v0
         }""")
-    better = optimize(program, dispatcher)
-    assert optimize(better, dispatcher) == better
-    assert str(optimize(better, dispatcher)) == str(better)
+    optimized = optimize(program, dispatcher)
+    assert optimize(optimized, dispatcher) == optimized
+    assert str(optimize(optimized, dispatcher)) == str(optimized)
 
 
-def test_measured_code_is_what_is_asked_for(integer_code: ModuleType) -> None:
+def test_benchmark_code_has_its_shape(integer_code: ModuleType) -> None:
     levels = {shape: encode(integer_code.as_program(integer_code.integer_code(2_000, shape)))[0].level_count
               for shape in ("wide", "chain")}  # fmt: skip
     assert levels["chain"] >= 2_000
@@ -84,7 +84,7 @@ def test_measured_code_is_what_is_asked_for(integer_code: ModuleType) -> None:
 
 
 def _nested(wrap: Callable[[n.Expr, n.Expr], n.Expr], depth: int = 1) -> Program:
-    """A program whose expression nests as deep as may be, by so much at each time."""
+    """A program whose expression nests to the limit; each ``wrap`` adds ``depth`` levels."""
     value: n.Expr = b.var("x")
     for k in range((MAX_EXPRESSION_DEPTH - 4) // depth):
         value = wrap(value, b.load("given", n.lit(k % 7)))
@@ -104,18 +104,18 @@ def _nested(wrap: Callable[[n.Expr, n.Expr], n.Expr], depth: int = 1) -> Program
     ],
     ids=["left", "right", "third", "condition", "unary"],
 )
-def test_expressions_may_nest_to_the_limit(
+def test_expressions_can_nest_to_the_limit(
     wrap: Callable[[n.Expr, n.Expr], n.Expr], depth: int, dispatcher: BackendDispatcher
 ) -> None:
     program = _nested(wrap, depth)
-    better = optimize(program, dispatcher)
-    assert not check(better).errors
+    optimized = optimize(program, dispatcher)
+    assert not check(optimized).errors
     given = np.arange(5, 13, dtype=np.uint32)
-    assert run(better, [given]).outputs["out"] == run(program, [given]).outputs["out"]
+    assert run(optimized, [given]).outputs["out"] == run(program, [given]).outputs["out"]
 
 
 @pytest.mark.parametrize("levels", [[], [-1], [2, -1, 0, 1, 0, -1, 1], [0, *range(70_000), -1, 69_999, 3]])
-def test_rows_are_ordered_by_level_and_then_as_they_come(levels: list[int]) -> None:
+def test_rows_are_ordered_by_level_then_by_number(levels: list[int]) -> None:
     by_row, order, begins = order_by_level(np.array(levels, np.int32))
     assert order.tolist() == sorted((row for row, level in enumerate(levels) if level >= 0), key=levels.__getitem__)
     assert [level for level, (first, behind) in enumerate(pairwise(begins.tolist())) for _ in range(first, behind)] == [
@@ -124,7 +124,7 @@ def test_rows_are_ordered_by_level_and_then_as_they_come(levels: list[int]) -> N
     assert by_row.view(np.int32).tolist() == levels
 
 
-def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> None:
+def test_declarations_share_a_name_only_in_disjoint_scopes() -> None:
     # Scope 0 holds 1 (which holds 2) and 3.
     names = Names(["buffer"], ["x"], [3, 2, 2, 3])
     assert names.make("x", 2) == "x"
@@ -133,22 +133,22 @@ def test_two_declarations_share_a_name_only_where_neither_sees_the_other() -> No
     assert names.make("x", 0) == "x_2"
     assert names.make("x_1", 3) == "x_1"
     assert names.make("buffer", 2) == "buffer_1"
-    assert names.unlike("x") == "x_"
+    assert names.fresh("x") == "x_"
     assert len(names.make("y" * 300, 0)) <= MAX_NAME_LENGTH
     assert len(names.make("y" * 300, 0)) <= MAX_NAME_LENGTH
 
 
-def test_a_name_unlike_the_source_is_found_whether_few_are_asked_for_or_many() -> None:
+def test_fresh_names_are_not_in_the_source() -> None:
     evens = [f"x{k}_before" for k in range(0, 100, 2)]
-    assert Names([], [["s"], evens], [1, 1]).unlike("t") == "t"
-    assert Names([], [["t", "u"], evens], [1, 1]).unlike("t") == "v"
+    assert Names([], [["s"], evens], [1, 1]).fresh("t") == "t"
+    assert Names([], [["t", "u"], evens], [1, 1]).fresh("t") == "v"
     names = Names([], [["t", "t_", "u", "w"], ["v", *evens]], [1, 1])
-    assert names.unlike("t") == "t__"
-    assert [names.unlike(f"x{k}_before") for k in range(4)] == ["x0_before_", "x1_before", "x2_before_", "x3_before"]
-    assert all((f"x{k}_before" == names.unlike(f"x{k}_before")) == bool(k % 2) for k in range(100))
+    assert names.fresh("t") == "t__"
+    assert [names.fresh(f"x{k}_before") for k in range(4)] == ["x0_before_", "x1_before", "x2_before_", "x3_before"]
+    assert all((f"x{k}_before" == names.fresh(f"x{k}_before")) == bool(k % 2) for k in range(100))
 
 
-def test_a_program_that_names_would_make_too_long_stays_as_it_is(
+def test_a_program_that_would_exceed_the_statement_limit_is_unchanged(
     dispatcher: BackendDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = """program shared(workgroup 1) {
@@ -162,18 +162,18 @@ def test_a_program_that_names_would_make_too_long_stays_as_it_is(
     }"""
     program = parse(text)
     assert program.stats().statements == 5
-    better, _ = optimize_with(program, dispatcher)
-    most = better.stats().statements
+    optimized, _ = optimize_with(program, dispatcher)
+    most = optimized.stats().statements
     assert most > 5
     monkeypatch.setattr(pipeline, "MAX_STATEMENTS", most)
-    assert optimize_with(program, dispatcher)[0] == better
+    assert optimize_with(program, dispatcher)[0] == optimized
     monkeypatch.setattr(pipeline, "MAX_STATEMENTS", most - 1)
-    kept, report = optimize_with(program, dispatcher)
-    assert kept is program
+    result, report = optimize_with(program, dispatcher)
+    assert result is program
     assert report.rows_after == report.rows_before
 
 
-def test_a_branch_shows_what_it_compares() -> None:
+def test_a_branch_has_its_comparison_inline() -> None:
     text = """program guarded(workgroup 64) {
       buffer 0 cells: u32[] readwrite
       let inside = gid.x < len(cells)
@@ -184,11 +184,11 @@ def test_a_branch_shows_what_it_compares() -> None:
       }
     }"""
     program = parse(text)
-    better = optimize(program)
-    branches = [one for one in walk.statements(better.entry) if isinstance(one, n.If)]
+    optimized = optimize(program)
+    branches = [one for one in walk.statements(optimized.entry) if isinstance(one, n.If)]
     assert len(branches) == 2
     assert all(isinstance(branch.condition, n.BinOp) and branch.condition.op == "lt" for branch in branches)
-    assert optimize(better) == better
+    assert optimize(optimized) == optimized
     cells = np.arange(70, dtype=np.uint32)
-    expected, found = (run(one, [cells]).outputs["cells"] for one in (program, better))
+    expected, found = (run(one, [cells]).outputs["cells"] for one in (program, optimized))
     assert np.array_equal(found, expected)

@@ -1,4 +1,4 @@
-"""Programs that optimizers get wrong, from the design's list: executed before and after."""
+"""Programs that optimizers often get wrong, executed before and after."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ CASES = {
     'async_load(given, rw, 0, 16, "t")\n let e = rw[0]\n async_wait("t")\n let h = rw[0]\n'
     "out[0] = a + 10 * b\n out[1] = c\n out[2] = d\n out[3] = e\n out[4] = h",
     "O15": "let unused = atomic_add(rw, 0, 1)\n let more = atomic_add(rw, 0, 1)",
-    # What one round leaves out lets the next one see more.
-    "a loop that never runs in a list of its own": 'if given[0] == 3 { region "r" { while false {} } }',
-    "a store that nobody comes to": "for k in 0 .. 2 { out[k] = rw[given[0]] * 3 }\n"
+    # The first round exposes work for the next one.
+    "a loop that never runs, alone in its list": 'if given[0] == 3 { region "r" { while false {} } }',
+    "an unreachable store": "for k in 0 .. 2 { out[k] = rw[given[0]] * 3 }\n"
     "for k in 0 .. given[2] { return\n rw[3] = 1 }\n out[2] = rw[given[0]] * 3",
     "a cell that holds an id": "out[0] = num_wg.x\n let v = num_wg.x\n"
     "for k in 0 .. 2 { if v == 1 { v = v + k }; out[1] = num_wg.x + v }",
@@ -60,17 +60,17 @@ def program(body: str) -> Program:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_optimised_program_gives_the_same_bytes(name: str) -> None:
+def test_the_optimized_program_gives_the_same_bytes(name: str) -> None:
     original = program(CASES[name])
-    better = optimize(original)
-    assert vyre.check(better).errors == vyre.check(original).errors == ()
-    before, after = (reference.run(p, INPUTS).outputs for p in (original, better))
+    optimized = optimize(original)
+    assert vyre.check(optimized).errors == vyre.check(original).errors == ()
+    before, after = (reference.run(p, INPUTS).outputs for p in (original, optimized))
     for buffer, wanted in before.items():
-        assert after[buffer].tobytes() == wanted.tobytes(), f"{buffer}:\n{better}"
-    assert optimize(better) == better
+        assert after[buffer].tobytes() == wanted.tobytes(), f"{buffer}:\n{optimized}"
+    assert optimize(optimized) == optimized
 
 
-def test_what_is_known_is_written_down() -> None:
+def test_constants_are_folded() -> None:
     def values(body: str) -> list[int]:
         statements = walk.statements(optimize(program(body)).entry)
         return [s.value.bits for s in statements if isinstance(s, n.Store) and isinstance(s.value, n.Lit)]
@@ -80,21 +80,21 @@ def test_what_is_known_is_written_down() -> None:
     assert values("if 1 < 2 { out[0] = 3 * 4 } else { out[1] = 1 }\n for k in 5 .. 5 { out[2] = 1 }") == [12]
 
 
-def test_values_with_the_same_hash_are_kept_apart() -> None:
-    """Thousands of different values in one table: none is taken for another."""
+def test_values_with_equal_hashes_stay_distinct() -> None:
+    """Thousands of different values in one hash table."""
     body = "\n".join(f"rw[{k & 7}] = rw[{k & 7}] ^ (given[{k % 8}] * {2 * k + 1} + {k * 977})" for k in range(400))
     original = program(body)
     before, after = (reference.run(p, INPUTS).outputs["rw"] for p in (original, optimize(original)))
     assert before.tobytes() == after.tobytes()
 
 
-def test_what_does_not_change_leaves_its_loop() -> None:
-    better = optimize(program("for k in 0 .. given[1] { out[k] = given[0] * 17 + k }"))
-    (loop,) = (s for s in better.entry if isinstance(s, n.Loop))
+def test_invariant_values_leave_their_loop() -> None:
+    optimized = optimize(program("for k in 0 .. given[1] { out[k] = given[0] * 17 + k }"))
+    (loop,) = (s for s in optimized.entry if isinstance(s, n.Loop))
     assert not any(isinstance(e, n.Load) for e in walk.expressions(loop.body))
 
 
-MEETINGS = {
+SYNCHRONIZATIONS = {
     "barrier": "barrier",
     "ordered atomic": "let old = atomic_add(rw, 0, 1, acq_rel)",
     "transfer": 'async_load(given, rw, 0, 16, "t")\n async_wait("t")',
@@ -102,17 +102,17 @@ MEETINGS = {
 }
 
 
-@pytest.mark.parametrize("meeting", MEETINGS)
-def test_what_nobody_writes_is_loaded_once_wherever_invocations_meet(meeting: str) -> None:
+@pytest.mark.parametrize("synchronization", SYNCHRONIZATIONS)
+def test_read_only_buffers_are_loaded_once_across_synchronization(synchronization: str) -> None:
     def loads(buffer: str) -> int:
-        body = f"out[0] = {buffer}[1]\n rw[0] = 1\n {MEETINGS[meeting]}\n out[1] = {buffer}[1]"
-        better = optimize(program(body))
-        return sum(isinstance(e, n.Load) and e.buffer == buffer for e in walk.expressions(better.entry))
+        body = f"out[0] = {buffer}[1]\n rw[0] = 1\n {SYNCHRONIZATIONS[synchronization]}\n out[1] = {buffer}[1]"
+        optimized = optimize(program(body))
+        return sum(isinstance(e, n.Load) and e.buffer == buffer for e in walk.expressions(optimized.entry))
 
     assert (loads("given"), loads("rw")) == (1, 2)
 
 
-def test_an_unchanged_program_stays_as_it_is() -> None:
+def test_an_optimal_program_is_unchanged() -> None:
     text = """let i = gid.x
     if i < len(out) { out[i] = given[i] * 3 }
     let acc = 0

@@ -1,4 +1,4 @@
-"""The optimizer's programs run on any device that has what they need, and make the same programs there."""
+"""The optimizer gives the same programs on any device with the required features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def programs(dtypes: tuple[DType, ...], count: int) -> list[Program]:
 
 
 class Inexact(ForwardingDevice):
-    """The processor as a device whose floats are not the reference's, and which keeps no images."""
+    """The cpu device with inexact floats and without images."""
 
     @property
     def profile(self) -> DeviceProfile:
@@ -42,7 +42,7 @@ class Inexact(ForwardingDevice):
         return None
 
 
-def test_a_gpu_makes_the_same_programs() -> None:
+def test_a_gpu_gives_the_same_programs() -> None:
     device = BackendDispatcher(webgpu_support.backend())
     for program in [
         *(parse(path.read_text()) for path in sorted(EXAMPLES.glob("*.vyre"))),
@@ -51,12 +51,12 @@ def test_a_gpu_makes_the_same_programs() -> None:
         assert optimize(program, device) == optimize(program), str(program)
 
 
-def test_a_gpu_says_what_it_lacks_before_anything_runs() -> None:
+def test_a_gpu_without_a_float_type_is_refused_before_anything_runs() -> None:
     with pytest.raises(UnsupportedFeature, match=r"'webgpu' does not support the exact f64.*Fix: optimise it on"):
         optimize(DOUBLES, BackendDispatcher(webgpu_support.backend()))
 
 
-def test_a_device_with_floats_of_its_own_makes_the_same_programs_of_integers() -> None:
+def test_a_device_with_inexact_floats_optimizes_integer_programs() -> None:
     device = BackendDispatcher(Backend(Inexact(cpu_support.backend().device)))
     assert device.programs().floats == ()
     text = str(device.programs().simplify)

@@ -1,4 +1,4 @@
-"""Each pass can be called by itself, does its own work and no other, and keeps what a program does."""
+"""Each pass can be called by itself, does only its own work, and preserves the program's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dispatcher() -> BackendDispatcher:
     return BackendDispatcher(cpu_support.backend())
 
 
-# What only one pass changes: the statement before and after it.
+# For each pass, statements that only it changes, before and after.
 OWN_WORK = {
     "stores": ("out[0] = y[0]\n  out[0] = y[1]", "out[0] = y[1]"),
     "barriers": ("out[0] = y[0]\n  barrier\n  out[1] = y[1]", "out[0] = y[0]\n  out[1] = y[1]"),
@@ -44,7 +44,7 @@ def text(body: str) -> str:
 
 
 @pytest.mark.parametrize("one", ALL_PASSES, ids=lambda one: one.name)
-def test_a_pass_does_its_own_work_and_no_other(one: Pass, dispatcher: BackendDispatcher) -> None:
+def test_a_pass_does_only_its_own_work(one: Pass, dispatcher: BackendDispatcher) -> None:
     for name, (before, after) in OWN_WORK.items():
         result, report = one(parse(text(before)), dispatcher)
         assert str(result).strip() == str(parse(text(after if name == one.name else before))).strip(), (one.name, name)
@@ -54,7 +54,7 @@ def test_a_pass_does_its_own_work_and_no_other(one: Pass, dispatcher: BackendDis
 
 
 @pytest.mark.parametrize("one", ALL_PASSES, ids=lambda one: one.name)
-def test_a_pass_keeps_what_programs_do(one: Pass, dispatcher: BackendDispatcher) -> None:
+def test_a_pass_preserves_results(one: Pass, dispatcher: BackendDispatcher) -> None:
     for seed in range(25):
         case = generate(seed)
         result, _ = one(case.program, dispatcher)
@@ -66,7 +66,7 @@ def test_a_pass_keeps_what_programs_do(one: Pass, dispatcher: BackendDispatcher)
         assert all(np.array_equal(wanted[name], found[name], equal_nan=True) for name in wanted), (one.name, seed)
 
 
-def test_the_names_of_the_passes() -> None:
+def test_pass_names() -> None:
     on_device = ["canonicalise", "fold", "rewrite", "intern", "live", "place", "pack"]
     assert [one.name for one in ALL_PASSES] == ["stores", "barriers", "cells", *on_device]
     assert all(getattr(passes, one.name) is one for one in ALL_PASSES)

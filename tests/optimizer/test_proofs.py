@@ -1,4 +1,4 @@
-"""Every rule and every fact is proved for every type it claims, by a solver whose meanings are the operator table's."""
+"""Every rule and fact is proved for every type it claims; the solver's operators agree with the operator table."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ assert _spec.loader is not None
 prove = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(prove)
 
-_SHARES = 24
+_PARTS = 24
 
 
-@pytest.mark.parametrize("share", range(_SHARES))
-def test_rules_are_proved(share: int) -> None:
-    claims = (*RULES, *FACTS)[share::_SHARES]
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_rules_are_proved(part: int) -> None:
+    claims = (*RULES, *FACTS)[part::_PARTS]
     assert [(name, types, problem) for name, types, problem, _ in prove.proofs(claims) if problem] == []
 
 
@@ -87,7 +87,7 @@ def test_a_wrong_rule_is_refuted_for_the_types_it_is_wrong_for(rule: Rule) -> No
 
 
 def bits_of(term: Any, dtype: DType) -> int:
-    """The bits of a constant of the solver."""
+    """The bits of a solver constant."""
     term = z3.simplify(term)
     if dtype is DType.BOOL:
         return int(z3.is_true(term))
@@ -106,9 +106,9 @@ def samples(dtype: DType, count: int, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", sorted(prove.MEANINGS))
-def test_the_solver_has_the_meaning_of_the_table(name: str) -> None:
+def test_the_solver_agrees_with_the_operator_table(name: str) -> None:
     operator = OPERATORS[name]
-    # The solver has no fmod, so no rule is about it.
+    # The solver has no fmod, so no rule uses it on floats.
     types = INTEGERS if name == "mod" else operator.types
     for dtype in types:
         result = operator.result_type(dtype)
@@ -120,7 +120,7 @@ def test_the_solver_has_the_meaning_of_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("source", list(DType))
-def test_the_solver_converts_as_the_table_does(source: DType) -> None:
+def test_the_solver_converts_as_the_operator_table(source: DType) -> None:
     for target in DType:
         for bits in samples(source, 8, 1):
             value, term = from_bits(bits, source), prove.constant(bits, source)

@@ -1,4 +1,4 @@
-"""The interpreter of the rule table does to every row what the rules and facts say, on every backend."""
+"""The interpreter of the rule table agrees with the rules and facts, on every backend."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def operations(rows: Rows) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_become_what_the_rules_say(seed: int) -> None:
+def test_kernel_agrees_with_rules(seed: int) -> None:
     rows = rows_for_all(seed, 8)
     assert differences(rows.columns, operations(rows), frozenset(), backend())[:3] == []
     _, fired = rewrite_rows(rows.columns, operations(rows), Optimization().bits, backend())
     assert len(fired) > 0.95 * len(RULES)
 
 
-def test_rows_become_what_the_rules_say_without_evaluation_and_facts() -> None:
-    """Rules meet operations of literals too when nothing else takes them."""
+def test_kernel_agrees_with_rules_without_evaluation_and_facts() -> None:
+    """Without evaluation, rules also match operations on literals."""
     rows = rows_for_all(5, 4)
     assert differences(rows.columns, operations(rows), frozenset({"fold", "bits"}), backend())[:3] == []
 
 
-def test_rows_become_what_the_rules_say_on_the_reference() -> None:
+def test_kernel_agrees_with_rules_on_the_reference() -> None:
     rows = rows_for_all(7, 1)
     on = ReferenceBackend(fuel=1_000_000_000)
     assert differences(rows.columns, operations(rows), frozenset(), on)[:3] == []
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_can_be_off_and_can_be_the_only_one(group: str) -> None:
+def test_a_group_can_be_disabled_and_can_be_the_only_one(group: str) -> None:
     rows = rows_for_all(11, 1)
     for off in (frozenset({group}), frozenset(GROUPS) - {group}):
         assert differences(rows.columns, operations(rows), off, backend())[:3] == []
@@ -59,7 +59,7 @@ def test_a_group_can_be_off_and_can_be_the_only_one(group: str) -> None:
     assert any(rule.group == group and rule.name in fired for rule in RULES)
 
 
-def test_the_kernels_are_a_few_hundred_statements() -> None:
+def test_simplify_is_a_few_hundred_statements() -> None:
     assert sum(1 for _ in walk.statements(kernels().simplify.entry)) < 800
 
 

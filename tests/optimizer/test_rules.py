@@ -1,4 +1,4 @@
-"""The rule table: well formed, right for values, and never endless. That rules are right for all values is proved."""
+"""Tests of the rule table: well formed, correct on sample values, terminating. Proofs cover all values."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import random
 from collections import Counter
 
 import pytest
-from sample_rows import Rows, become, cost, edge_bits, evaluate
+from rule_semantics import find_action
+from sample_rows import Rows, apply, cost, edge_bits, evaluate
 
 from vyre.optimizer.arena import Kind, kind_of, type_of
-from vyre.optimizer.patterns import Form, Literal, Operation, Value, find_action, is_constant, known_bits, parts
-from vyre.optimizer.rules import BY_OPERATION, GROUPS, RULES, TABLE
+from vyre.optimizer.patterns import Form, Literal, Operation, Value, is_constant, mask_owner, subterms
+from vyre.optimizer.rules import GROUPS, RULES, TABLE
 from vyre.semantics.types import DType
 
 ALL = frozenset(GROUPS)
@@ -18,14 +19,14 @@ U32 = DType.U32
 
 
 def simplified(rows: Rows, row: int) -> int:
-    """The row that stands for a row after all rules, each of which makes it cheaper."""
+    """Apply rules while one matches, each of which must lower the cost; return the representative."""
     before = cost(rows.columns, row)
     while not rows.fold(row):
-        spare = rows.leaf(type_of(rows.columns.head[row]))
-        action = find_action(BY_OPERATION, rows.columns, row, ALL, spare)
+        literal_row = rows.leaf(type_of(rows.columns.head[row]))
+        action = find_action(rows.columns, row, ALL, literal_row)
         if action is None:
             return row
-        row = become(rows.columns, row, action, spare)
+        row = apply(rows.columns, row, action, literal_row)
         after = cost(rows.columns, row)
         assert after < before, TABLE[action.form].rule.name
         before = after
@@ -38,7 +39,7 @@ def test_names_are_unique_and_groups_fit_a_word() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_rules_are_within_what_the_matcher_can_do(group: str) -> None:
+def test_rules_fit_the_matcher(group: str) -> None:
     for form in TABLE:
         if form.rule.group == group:
             check_form(form)
@@ -46,33 +47,35 @@ def test_rules_are_within_what_the_matcher_can_do(group: str) -> None:
 
 def check_form(form: Form) -> None:
     inner = [part for operand in form.pattern.operands if isinstance(operand, Operation) for part in operand.operands]
-    assert not any(isinstance(part, Operation) for part in inner), "a pattern is two levels deep"
-    bound = {part.name for part in parts(form.pattern) if isinstance(part, (Value, Literal))}
-    assert {part.name for part in parts(form.replacement) if isinstance(part, (Value, Literal))} <= bound
+    assert not any(isinstance(part, Operation) for part in inner), "a pattern has at most two levels"
+    bound = {part.name for part in subterms(form.pattern) if isinstance(part, (Value, Literal))}
+    assert {part.name for part in subterms(form.replacement) if isinstance(part, (Value, Literal))} <= bound
     if form.condition is not None:
         assert is_constant(form.condition)
-        names = {part.name for part in parts(form.condition) if isinstance(part, Literal)}
-        assert {known_bits(name) or name for name in names} <= bound
+        names = {part.name for part in subterms(form.condition) if isinstance(part, Literal)}
+        assert {mask_owner(name) or name for name in names} <= bound
     if isinstance(form.replacement, Operation) and not is_constant(form.replacement):
         computed = [one for one in form.replacement.operands if not isinstance(one, (Value, Literal))]
         assert len(computed) <= 1
-        assert all(map(is_constant, computed)), "one operation, of what is at hand"
+        assert all(map(is_constant, computed)), (
+            "a replacement is one operation, on matched rows and at most one new literal"
+        )
 
 
-def test_every_form_is_taken_for_some_row() -> None:
-    rows, taken = Rows(5), Counter[int]()
+def test_every_form_matches_some_row() -> None:
+    rows, matched = Rows(5), Counter[int]()
     for form in TABLE:
         for _ in range(800):
-            action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL, 0)
-            taken[-1 if action is None else action.form] += 1
-            if taken[form.place]:
+            action = find_action(rows.columns, rows.matching(form), ALL, 0)
+            matched[-1 if action is None else action.form] += 1
+            if matched[form.index]:
                 break
-    assert [form.rule.name for form in TABLE if not taken[form.place]] == []
+    assert [form.rule.name for form in TABLE if not matched[form.index]] == []
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_rules_keep_values_and_come_to_an_end(seed: int) -> None:
-    """Rows made so that rules match, and of each other; leaves have edge values."""
+def test_rules_preserve_values_and_terminate(seed: int) -> None:
+    """Rows that rules match, built on each other; leaves have edge values."""
     rows = Rows(seed)
     for _ in range(250):
         rows.any_matching()
@@ -83,23 +86,23 @@ def test_rules_keep_values_and_come_to_an_end(seed: int) -> None:
         {row: source.choice(edge_bits(type_of(rows.columns.head[row]))) for row in range(size)} for _ in range(6)
     ]
     before = [evaluate(rows.columns, leaves) for leaves in samples]
-    stands: dict[int, int] = {}
+    representatives: dict[int, int] = {}
     for row in operations:
-        rows.forward(row, stands)
-        stands[row] = simplified(rows, row)
+        rows.resolve(row, representatives)
+        representatives[row] = simplified(rows, row)
     for leaves, values in zip(samples, before, strict=True):
         after = evaluate(rows.columns, leaves)
-        assert [after[stands[row]] for row in operations] == [values[row] for row in operations]
+        assert [after[representatives[row]] for row in operations] == [values[row] for row in operations]
 
 
-def test_a_group_that_is_off_does_nothing() -> None:
+def test_a_disabled_group_does_nothing() -> None:
     rows = Rows(3)
     for form in TABLE:
-        action = find_action(BY_OPERATION, rows.columns, rows.matching(form), ALL - {form.rule.group}, 0)
+        action = find_action(rows.columns, rows.matching(form), ALL - {form.rule.group}, 0)
         assert action is None or TABLE[action.form].rule.group != form.rule.group
 
 
-def test_sums_cancel_across_a_level() -> None:
+def test_sums_cancel_across_levels() -> None:
     """(5 + x) - x, (p*q + 0) - p*q and ~(~(~(-y)))."""
     rows = Rows(0)
     x, y = rows.leaf(U32), rows.leaf(U32)

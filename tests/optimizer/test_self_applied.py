@@ -1,4 +1,4 @@
-"""The optimizer's own programs, optimised by themselves, do the same; and they have no races."""
+"""The optimizer's kernels, optimized by themselves, give the same results, and they are free of races."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def dispatcher() -> BackendDispatcher:
 
 
 @pytest.fixture(scope="module")
-def optimised(dispatcher: BackendDispatcher) -> Kernels:
+def optimized(dispatcher: BackendDispatcher) -> Kernels:
     return Kernels(*(optimize(getattr(kernels(), name), dispatcher) for name in NAMES))
 
 
-class SelfOptimised(BackendDispatcher):
-    """Runs what the optimizer made of its own programs."""
+class SelfOptimized(BackendDispatcher):
+    """Runs kernels that the optimizer has optimized."""
 
     def __init__(self, own: Kernels) -> None:
         super().__init__(cpu_support.backend())
@@ -46,24 +46,24 @@ class SelfOptimised(BackendDispatcher):
         return ProgramSet(*(getattr(self.own, name) for name in NAMES), rule_names(), rule_table().words)
 
 
-def test_they_stay_legal(optimised: Kernels) -> None:
+def test_optimized_kernels_are_legal(optimized: Kernels) -> None:
     for name in NAMES:
-        assert not check(getattr(optimised, name)).errors, name
-        assert getattr(optimised, name) != getattr(kernels(), name), name
+        assert not check(getattr(optimized, name)).errors, name
+        assert getattr(optimized, name) != getattr(kernels(), name), name
 
 
 def results(dispatcher: BackendDispatcher) -> list[Program]:
     return [optimize(made(seed).case.program, dispatcher) for seed in range(60)]
 
 
-def test_optimised_by_themselves_they_optimise_the_same(dispatcher: BackendDispatcher, optimised: Kernels) -> None:
-    assert results(SelfOptimised(optimised)) == results(dispatcher)
+def test_optimized_kernels_give_the_same_programs(dispatcher: BackendDispatcher, optimized: Kernels) -> None:
+    assert results(SelfOptimized(optimized)) == results(dispatcher)
 
 
-def test_they_are_their_own_fixpoint(optimised: Kernels) -> None:
-    dispatcher = SelfOptimised(optimised)
+def test_optimized_kernels_are_a_fixpoint(optimized: Kernels) -> None:
+    dispatcher = SelfOptimized(optimized)
     for name in NAMES:
-        assert optimize(getattr(optimised, name), dispatcher) == getattr(optimised, name), name
+        assert optimize(getattr(optimized, name), dispatcher) == getattr(optimized, name), name
 
 
 SMALL = """program small(workgroup 1) {
@@ -75,8 +75,8 @@ SMALL = """program small(workgroup 1) {
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_they_have_no_races(groups: int) -> None:
-    """On a small arena, under an order in which many races would show: atomics meet, plain accesses do not."""
+def test_kernels_have_no_races(groups: int) -> None:
+    """On a small arena, under a schedule that exposes many races: only atomics may access the same word."""
     arena, _ = encode(parse(SMALL))
     programs = whole_programs()
     given = pipeline._given(arena, EVERY_BIT)
@@ -89,7 +89,9 @@ def test_they_have_no_races(groups: int) -> None:
         memory |= {name: np.asarray(array) for name, array in result.outputs.items()}
 
 
-def test_the_oracle_the_plain_and_the_resident_path_give_the_same_program(dispatcher: BackendDispatcher) -> None:
+def test_the_reference_backend_gives_the_same_program_with_and_without_resident_buffers(
+    dispatcher: BackendDispatcher,
+) -> None:
     on_reference = BackendDispatcher(ReferenceBackend(fuel=100_000_000))
     plain = BackendDispatcher(ReferenceBackend(resident=False, fuel=100_000_000))
     for program in (parse(SMALL), generate(3, 2).program):

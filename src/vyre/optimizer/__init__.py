@@ -1,1 +1,1 @@
-"""How does a program get better? By programs of its own kind, which work on it as columns of numbers."""
+"""The optimizer: proved rewrite rules, value sharing, dead code and placement, run as vyre programs on columns."""

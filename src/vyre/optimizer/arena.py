@@ -1,16 +1,16 @@
-"""What is a program while it is optimised? Columns of numbers, with one row for each value and each statement.
+"""The arena: a program as columns of numbers, with one row for each value and each statement.
 
-A value's row names its operands by their rows, so equal rows are equal values, wherever they stand. Names are gone: the
-use of a variable is the row of its value. Where control flow joins, that is a row which stands for the variable's
-memory cell: PHI behind a branch, LOOP at a loop's head, JOIN behind a loop and wherever else paths meet, CELL where
-nothing is known. Rows of statements hold their operands, and what else has to stay if they do.
+A value's row names its operands by their rows, so rows with equal columns are equal values wherever they stand. Names
+are gone: the use of a variable is the row of its value. Where paths join, a row is the value of the variable's memory
+cell: PHI behind a branch, LOOP at a loop's head, JOIN behind a loop and at other joins, CELL where nothing is known.
+Rows of statements hold their operands, and the rows that must stay if they do.
 
 | column | meaning |
 |---|---|
 | head | kind, type and operator in one word |
-| a0 a1 a2 | operand rows; the bits of a literal; the version and the buffer of a load; NONE |
-| scope | where a row that cannot move stands; of a load, where its memory got its version |
-| d0 d1 | rows that have to stay where this one does: definitions of a cell, statements around a statement |
+| a0 a1 a2 | operand rows; the bits of a literal; the index, version and buffer of a load; NONE |
+| scope | the scope of a row that does not move; of a load, the scope in which its memory version begins |
+| d0 d1 | rows that must stay if this one does: definitions of a cell, statements around a statement |
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NONE: Final = 0xFFFFFFFF
 
 
 class Kind(IntEnum):
-    """What a row is. Values come first; from EFFECT on rows are statements."""
+    """The kind of a row: a value, or, from EFFECT on, a statement."""
 
     LITERAL = 1
     OPERATION = 2
@@ -48,14 +48,14 @@ class Kind(IntEnum):
     JUMP = 20
 
 
-# Values that have a place to be found for them; their codes are next to each other.
+# Values that the optimizer places; their codes are consecutive.
 MOVABLE: Final = (Kind.OPERATION, Kind.LEAF, Kind.LOAD)
-# Values that name no rows, or, as cells do, rows that are needed only where they stand.
-USES_NOTHING: Final = (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
+# Values without operands to keep alive; the definitions of a cell (d0, d1) keep its value instead.
+WITHOUT_OPERANDS: Final = (Kind.LITERAL, Kind.LEAF, Kind.LOOP_VARIABLE, Kind.PHI, Kind.JOIN, Kind.LOOP, Kind.CELL)
 
 
 class Leaf(IntEnum):
-    """The values that depend on nothing in the program."""
+    """Values that do not depend on other rows: ids and sizes."""
 
     INVOCATION_ID = 0
     WORKGROUP_ID = 1
@@ -67,7 +67,7 @@ class Leaf(IntEnum):
 
 
 class Arm(IntEnum):
-    """When the list of a scope runs: always, by the condition of the statement around it, or by a loop's bounds."""
+    """When the list of a scope runs: always, by the condition of its control statement, or by a loop's bounds."""
 
     ALWAYS = 0
     IF_TRUE = 1
@@ -77,18 +77,18 @@ class Arm(IntEnum):
 
 TYPES: Final = tuple(DType)
 TYPE_CODES: Final = {dtype: code for code, dtype in enumerate(TYPES)}
-# Operators of the table in its order, and then those that have nodes of their own.
+# The operators of the table in its order, then the operations that have their own nodes.
 OPERATIONS: Final = (*OPERATORS, "select", "cast", "bitcast", "fma")
 OPERATION_CODES: Final = {name: code for code, name in enumerate(OPERATIONS)}
 
 
 def head(kind: Kind, dtype: DType | None = None, operation: int = 0) -> int:
-    """The word that says what a row is."""
+    """The head of a row."""
     return kind | (0 if dtype is None else TYPE_CODES[dtype]) << 8 | operation << 16
 
 
 def operation_head(name: str, operand: DType) -> int:
-    """The head of an operation, by the type that its result goes by: that of its operands, or that of a cast."""
+    """The head of an operation on operands of a type; of a cast or a bitcast, by its target type."""
     dtype = OPERATORS[name].result_type(operand) if name in OPERATORS else operand
     return head(Kind.OPERATION, dtype, OPERATION_CODES[name])
 
@@ -111,11 +111,11 @@ COLUMNS: Final = ("head", "a0", "a1", "a2", "scope", "d0", "d1")
 class Arena(msgspec.Struct, frozen=True, eq=False):
     """A program's rows, and its scopes in preorder.
 
-    ``level`` says how many operations deep a value is, ``order`` are the rows of values by level, operands before those
-    who use them, and ``levels`` where each level begins in it. A scope has its ``parent``, the ``last`` scope inside,
-    the number of ``loops`` around it, that of those in which invocations meet (``meetings``), and the ``control`` row
-    and the ``arm`` that say when its list runs. A row has the ``meetings`` of the scope that it was made in; where all
-    have none, one zero says so.
+    ``level`` is the depth of a value in operations, ``order`` the rows of values by level, operands before users, and
+    ``levels`` where each level begins in it. A scope has its ``parent``, the ``last`` scope inside it, the number of
+    ``loops`` around it, its barrier depth (``meetings``), and the ``control`` row and the ``arm`` by which its list
+    runs. The barrier depth of a scope is the number of loops around it that contain a barrier; that of a row is the
+    depth of the scope in which the row was made.
     """
 
     rows: int
@@ -137,12 +137,12 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
 
 
 def order_by_level(by_row: Array) -> tuple[Array, Array, Array]:
-    """The level of each row, the rows that have one (not -1) by level, and where each level begins."""
+    """Return the level of each row, the rows that have one (not -1) by level, and where each level begins."""
     order = np.flatnonzero(by_row >= 0).astype(np.uint32)
     levels = by_row[order]
     counts: Any = np.bincount(levels, minlength=1) if len(order) else np.zeros(1, np.int64)
     if len(counts) <= 1 << 16:
-        # Sixteen bits are sorted without comparing.
+        # NumPy sorts 16-bit integers by radix.
         levels = levels.astype(np.uint16)
     order = order[np.argsort(levels, kind="stable")]
     starts = np.concatenate(([0], np.cumsum(counts)))

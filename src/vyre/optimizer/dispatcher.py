@@ -1,8 +1,8 @@
 """The dispatcher seam: what the optimizer needs from the host that runs its programs.
 
-The optimizer knows no backend. A dispatcher must run a program on bytes. One that keeps buffers on its device says so;
-the optimizer then uploads once, runs its programs in one sequence and reads once. Operations that a dispatcher lacks
-are refused by name, and operations that consist of others have a correct default.
+The optimizer knows no backend. A dispatcher must run a program on bytes. If it can also keep buffers on its device, the
+optimizer uploads once, runs its programs in one sequence and reads once. Operations that a dispatcher lacks raise an
+error that names them; operations that consist of others have a correct default.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class OptimizerDispatcher:
                 failures.append(error)
         if failures:
             for more in failures[1:]:
-                failures[0].add_note(f"and another buffer could not be freed: {more}")
+                failures[0].add_note(f"another buffer could not be freed: {more}")
             raise failures[0]
 
     @contextmanager
@@ -261,12 +261,14 @@ class OptimizerDispatcher:
         return self.read_ranges(reads, into)
 
     def _lacks(self, what: str) -> UnsupportedFeature:
-        return UnsupportedFeature(what, self.name, "run the programs through dispatch, or implement the resident half.")
+        return UnsupportedFeature(
+            what, self.name, "run the programs through dispatch, or implement the resident operations."
+        )
 
 
 def free_after(error: BaseException, free: Callable[[Buffers], None], buffers: Buffers) -> None:
-    """Free what was allocated before an error; if that fails too, note it on the error."""
+    """Free what was allocated before an error; if that fails too, add a note to the error."""
     try:
         free(buffers)
     except Exception as other:
-        error.add_note(f"and freeing what had been allocated failed too: {other}")
+        error.add_note(f"freeing its buffers failed too: {other}")

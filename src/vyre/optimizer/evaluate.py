@@ -1,12 +1,12 @@
-"""Evaluate one operation on literal bits: IR statements for every operator and type of the operator table.
+"""Evaluation of one operation on literal bits: IR statements for every operator and type of the operator table.
 
-Values are u64; bits above a type's width are 0. What depends on a type (its width, its sign) is computed from the
-type's code, so an operator takes one statement for all integer types and one for all floats. Floats are computed in
-the widest one that the device has, and rounded: twice the precision and two bits make that exact (Figueroa, 1995).
-Math functions are not evaluated: each is a small program of its own.
+Values are u64; bits above a type's width are 0. Properties of a type (width, sign) are computed from its code, so an
+operator takes one statement for all integer types and one for all floats. Floats are computed in the widest type that
+the device has, then rounded: twice the precision plus two bits make that exact (Figueroa, 1995). Math functions are
+not evaluated, since each is a small program of its own.
 
 Some devices lack a float type, or round differently from the reference. Their kernels leave such types out, and
-programs that use them are refused before a kernel runs.
+programs that use these types are refused before a kernel runs.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from vyre.semantics.types import FLOATS, SIGNED, DType
 
 Floats = tuple[DType, ...]
 _BOOL, _U32, _U64, _I64, _F32, _F64 = DType.BOOL, DType.U32, DType.U64, DType.I64, DType.F32, DType.F64
-# Four bits for each type: the logarithm of its width.
-_WIDTHS: Final = sum((dtype.bits.bit_length() - 1) << 4 * code for dtype, code in TYPE_CODES.items())
+# Four bits for each type code: the logarithm of the type's width.
+LOG_WIDTHS: Final = sum((dtype.bits.bit_length() - 1) << 4 * code for dtype, code in TYPE_CODES.items())
 _operation, _source, _result = map(b.var, ("operation", "source", "result"))
 _x, _y, _z = map(b.var, "xyz")
-# x and y extended to 64 bits by their sign, and moved so that they compare as u64.
+# x and y sign-extended to 64 bits, and biased so that they compare as u64.
 _wide_x, _wide_y, _order_x, _order_y = map(b.var, ("wide_x", "wide_y", "order_x", "order_y"))
 _width, _ones, _signed, _amount = map(b.var, ("width", "ones", "signed", "amount"))
 _float: Final = tuple(map(b.var, ("float_x", "float_y", "float_z")))
 
 
 def wide(number: int) -> Expr:
-    """A literal of 64 bits."""
+    """A u64 literal."""
     return lit(number, _U64)
 
 
-def choose(number: Expr, cases: Sequence[tuple[int, Body]]) -> Body:
-    """Statements that run the case of a number, if there is one, found by halving."""
+def switch(number: Expr, cases: Sequence[tuple[int, Body]]) -> Body:
+    """Statements that run the case of a number, if there is one, by binary search."""
     if not cases:
         return ()
     cases = sorted(cases, key=lambda case: case[0])
@@ -47,34 +47,34 @@ def choose(number: Expr, cases: Sequence[tuple[int, Body]]) -> Body:
         code, body = cases[0]
         return (b.if_(number.eq(code), body),)
     middle = len(cases) // 2
-    return (b.if_(number < cases[middle][0], choose(number, cases[:middle]), choose(number, cases[middle:])),)
+    return (b.if_(number < cases[middle][0], switch(number, cases[:middle]), switch(number, cases[middle:])),)
 
 
 def is_type(code: Expr, types: Iterable[DType]) -> Expr:
-    """Whether a code is that of one of these types."""
+    """Whether a type code is in a set of types."""
     return (lit(type_mask(types), _U32) >> code & 1).eq(1)
 
 
 def type_mask(types: Iterable[DType]) -> int:
-    """A set of types as bits."""
+    """A set of types as bits by type code."""
     return sum(1 << TYPE_CODES[dtype] for dtype in set(types))
 
 
 def width_of(code: Expr) -> Expr:
     """The number of bits of the type with a code, u64."""
-    return wide(1) << (wide(_WIDTHS) >> b.cast(_U64, code * 4) & wide(15))
+    return wide(1) << (wide(LOG_WIDTHS) >> b.cast(_U64, code * 4) & wide(15))
 
 
 def ones_of(width: Expr) -> Expr:
-    """So many ones, u64."""
+    """A u64 with ``width`` low ones."""
     return wide((1 << 64) - 1) >> wide(64) - width
 
 
 def evaluate(floats: Floats = FLOATS) -> Body:
-    """Statements that set ``value`` to the result's bits.
+    """Return statements that set ``value`` to the result's bits.
 
-    They read ``operation`` (its code), ``source`` and ``result`` (the types' codes; ``source`` is that of the operand,
-    of a select that of its values), and the operands' bits ``x``, ``y``, ``z``.
+    They read the codes ``operation``, ``source`` (the operands' type; of a select, that of its values) and ``result``
+    (the result's type), and the operands' bits ``x``, ``y``, ``z``.
     """
     integers = (
         b.let("width", width_of(_source)),
@@ -84,7 +84,7 @@ def evaluate(floats: Floats = FLOATS) -> Body:
         *(b.let(f"wide_{name}", _extended(value)) for name, value in (("x", _x), ("y", _y))),
         b.let("bias", b.select(_signed, wide(1 << 63), wide(0))),
         *(b.let(f"order_{name}", value ^ b.var("bias")) for name, value in (("x", _wide_x), ("y", _wide_y))),
-        *choose(_operation, _integer_cases(floats)),
+        *switch(_operation, _integer_cases(floats)),
         b.if_(b.lnot(is_type(_result, FLOATS)), (b.assign("value", b.var("value") & ones_of(width_of(_result))),)),
     )
     by_family = b.if_(is_type(_source, FLOATS), _float_statements(floats), integers) if floats else None
@@ -108,7 +108,7 @@ def _truth(value: Expr) -> Expr:
 
 
 def _by_sign(name: str, clamps: bool = False) -> Expr:
-    """An operator whose result depends on the sign, in 64 bits; clamped to the type's range if it saturates."""
+    """An operator that depends on the sign, in 64 bits; clamped to the type's range if it saturates."""
     signed = n.BinOp(name, b.bitcast(_I64, _wide_x), b.bitcast(_I64, _wide_y))
     unsigned: Expr = n.BinOp(name, _x, _y)
     if clamps:
@@ -122,7 +122,7 @@ def _by_sign(name: str, clamps: bool = False) -> Expr:
 
 
 def _integer_cases(floats: Floats) -> list[tuple[int, Body]]:
-    """Operators of integers and bool; bits above the width are cut off by the caller."""
+    """Operators of integers and bool; the caller clears bits above the width."""
     is_negative = _signed & (_wide_x >> wide(63)).ne(wide(0))
     less = _order_x < _order_y
     down = b.bitcast(_U64, b.bitcast(_I64, _wide_x) >> b.bitcast(_I64, _amount))
@@ -197,24 +197,24 @@ def _to_bits(value: Expr, dtype: DType) -> Expr:
 
 
 def _by_type(code: Expr, types: Iterable[DType], value: Callable[[DType], Expr]) -> Body:
-    """Sets the bits to those of a float that depends on its type."""
-    return choose(code, [(TYPE_CODES[dtype], _set(_to_bits(value(dtype), dtype))) for dtype in types])
+    """Statements that set ``value`` to the bits of a float, by its type."""
+    return switch(code, [(TYPE_CODES[dtype], _set(_to_bits(value(dtype), dtype))) for dtype in types])
 
 
 def _same_bits(floats: Floats) -> Body:
-    """The operand's bits in another type, where a NaN is the canonical one."""
+    """Statements that reinterpret the operand's bits; a NaN becomes canonical."""
     canonical = _by_type(_result, floats, lambda dtype: _from_bits(_x, dtype))
     return (b.if_(is_type(_result, floats), canonical, _set(_x)),) if floats else _set(_x)
 
 
 def _float_statements(floats: Floats) -> Body:
-    """Operators of floats, in the widest one."""
+    """Operators of floats, computed in the widest type."""
     widest = _F64 if _F64 in floats else _F32
     lets: list[n.Stmt] = []
     for value, bits in zip(_float, (_x, _y, _z), strict=True):
         lets.append(b.let(value.name, lit(0.0, widest)))
         reading = [(TYPE_CODES[t], (b.assign(value.name, b.cast(widest, _from_bits(bits, t))),)) for t in floats]
-        lets += choose(_source, reading)
+        lets += switch(_source, reading)
     lets.append(b.let("rounded", lit(0.0, widest)))
     cases: list[tuple[int, Body]] = []
     for name, operator in OPERATORS.items():
@@ -224,10 +224,10 @@ def _float_statements(floats: Floats) -> Body:
         result = n.BinOp(name, *operands) if operator.arity == 2 else n.UnOp(name, *operands)
         is_truth = operator.result_type(_F32) is _BOOL
         cases.append((OPERATION_CODES[name], _set(_truth(result)) if is_truth else (b.assign("rounded", result),)))
-    # One rounding is all that a fused operation has, so it is done in its own type.
+    # A fused operation rounds once, so it is computed in its own type.
     fused = [dtype for dtype in floats if dtype in (_F32, _F64)]
     own = [b.cast(widest, b.fma(*(b.cast(dtype, value) for value in _float))) for dtype in fused]
-    fma = choose(
+    fma = switch(
         _source, [(TYPE_CODES[dtype], (b.assign("rounded", value),)) for dtype, value in zip(fused, own, strict=True)]
     )
     cases += [
@@ -240,7 +240,7 @@ def _float_statements(floats: Floats) -> Body:
         b.if_(
             _operation.eq(OPERATION_CODES["bitcast"]),
             _same_bits(floats),
-            (*choose(_operation, cases), b.if_(is_type(_result, floats), rounding)),
+            (*switch(_operation, cases), b.if_(is_type(_result, floats), rounding)),
         ),
     )
 

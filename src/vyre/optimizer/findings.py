@@ -1,4 +1,4 @@
-"""What do the kernels say about the rows? Everything that writing the program again needs."""
+"""Findings: what the kernels report about the rows of an arena."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vyre.ir.binding import Array
 
 
 class Findings(msgspec.Struct, frozen=True, eq=False):
-    """For each row: the row that stands for it, and of those what they are now.
+    """For each row its representative (``canon``), and the rewritten words of representatives.
 
-    ``live`` are the rows that are needed, ``place`` is the scope in which to compute a value (of a cell's row: the
-    innermost scope around all its uses), ``uses`` counts uses by what is needed. ``fired`` counts rules by name.
+    ``live`` marks the rows that are needed. ``place`` is the scope in which to compute a value; of a row that does not
+    move, the innermost scope around all its uses. ``uses`` counts uses by live rows. ``fired`` counts rules by name.
     """
 
     canon: Array

@@ -1,17 +1,18 @@
-"""Which programs optimise programs? Five, on the columns of an arena, each for any number of rows.
+"""The optimizer's five kernels: vyre programs on the columns of an arena, for any number of rows.
 
-need finds the values that anything which happens may ask for; the others are left out of everything that follows.
-simplify goes through the rows by level, operands first. Each row's operands are replaced by the rows that stand for
-them; constants are folded and rules applied; then the row is looked up in a table by everything it is made of, and
-the least row of its level that is made of the same stands for all. Loops whose cells turn out not to change are
-noted, and then it is all done once more, from the rows as they were: literals that rules made are made anew.
+1. ``need`` marks the values that statements and cells depend on; later kernels skip all others.
+2. ``simplify`` processes the rows by level, operands first. It replaces each row's operands by their representatives,
+   folds constants and applies rules. Then it looks the row up in a hash table: the least equal row of its level
+   becomes the representative of all. Loop rows whose cell turns out to be invariant are recorded, and then all is
+   repeated from the given rows, since literals that rules made depend on them.
+3. ``live`` marks the rows that effects need.
+4. ``place`` chooses for each value the scope in which to compute it. A loop that contains a barrier keeps its values
+   and receives no others: a value that crosses a barrier must be spilled or rematerialized.
+5. ``pack`` compresses what the host reads.
 
-live marks what effects need, place finds for each value the scope to compute it in, and pack puts what the host asks
-for into few words. A loop in which invocations meet keeps its values, and gets no others: what crosses such a meeting
-has to be carried over it, or computed again, by whoever cannot hold all invocations at once.
-
-In these programs the grid meets between levels, so the host has no part in it; it meets where a loop's body begins,
-so that what lies between two meetings is there once. Columns that are no buffer here are fields of one (``records``).
+A grid barrier separates level ranges (see ``layout``), so the host takes no part. It stands at the beginning of a
+loop's body, so that the code of each barrier interval exists once. Columns that are not buffers of a kernel are fields
+of one (``records``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
-from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, USES_NOTHING, Arm, Kind
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, WITHOUT_OPERANDS, Arm, Kind
 from vyre.optimizer.bytecode import rule_table
 from vyre.optimizer.evaluate import evaluate
 from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, WORKGROUP, in_records
@@ -33,40 +34,41 @@ from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
 from vyre.semantics.types import FLOATS, DType
 
+# Marks a representative that is still the number of a hash table slot.
 SLOT: Final = 1 << 31
 MOST_SWEEPS: Final = 4
-# The generator of the region around all of ``live``, by which dispatchers know it.
+# The generator of the region around the body of ``live``, by which dispatchers recognize it.
 LIVE: Final = "vyre.optimizer.live"
 
 _RECORDS: Final = """
   buffer 0 records: u32[] readwrite"""
 
 
-def _own_part(number: str, limit: str, body: str) -> str:
-    """Statements for each number below a limit; those of an invocation stand together, as what they are about does."""
+def _loop_over_share(number: str, limit: str, body: str) -> str:
+    """Statements that run ``body`` for this invocation's contiguous share of the numbers below a limit."""
     return f"""
-    let {number}_part = ({limit} + stride - 1) / stride
-    let {number} = min(me * {number}_part, {limit})
-    let {number}_end = min({number} + {number}_part, {limit})
+    let {number}_share = ({limit} + stride - 1) / stride
+    let {number} = min(invocation * {number}_share, {limit})
+    let {number}_end = min({number} + {number}_share, {limit})
     while {number} < {number}_end {{{body}
       {number} = {number} + 1
     }}"""
 
 
-def _stretch(number: str) -> str:
-    """Statements that tell where a stretch of the order begins and ends, and whether one should go through it alone."""
+def _level_range(number: str) -> str:
+    """Statements that read the bounds of a level range and whether it is serial."""
     return f"""
       let start = stretches[{number}] & {ALONE - 1}
       let end = stretches[{number} + 1] & {ALONE - 1}
-      let is_narrow = stretches[{number}] >= {ALONE}"""
+      let is_serial = stretches[{number}] >= {ALONE}"""
 
 
-# Of a stretch, only what is needed.
-_LEFT: Final = "start = end - needed_count[here]"
+# Restricts a level range to its needed rows.
+_NEEDED_ONLY: Final = "start = end - needed_count[range]"
 
 
-def _swaps(word: str) -> str:
-    """Whether the operands of a row may change places, by the operator table."""
+def _is_commutative(word: str) -> str:
+    """An expression: whether a row is a commutative operation."""
     words = [0, 0, 0]
     for code, name in enumerate(OPERATIONS):
         if name in OPERATORS and OPERATORS[name].commutative:
@@ -76,20 +78,20 @@ def _swaps(word: str) -> str:
     return f"((({word} & 255) == {Kind.OPERATION.value}) & (({chosen} >> ({operation} & 31) & 1) == 1))"
 
 
-def _keyed(row: str) -> str:
-    """Statements that make the key of a literal, to begin a search with, the same as that of equal ones."""
+def _literal_key(row: str) -> str:
+    """Statements that set the hash of an operand, if it is a literal, to one of its bits: equal literals hash alike."""
     bits = f"(a0[{row}] ^ rotl(a1[{row}], 7)) * 0x9e3779b1 + head[{row}]"
     return f"if (head[{row}] & 255) == {Kind.LITERAL.value} {{ {row}_key = {bits} }}"
 
 
-def _intern(*, alone: bool) -> str:
-    """Statements that look the row up and make the least row that is equal stand for it.
+def _intern(*, serial: bool) -> str:
+    """Statements that look the row up in the hash table and set its representative.
 
-    In a level it is the least of those in a slot, known when all have been there. Who goes alone through levels
-    of one row each meets rows of other levels only; and nothing need be atomic, so the processor goes on while it waits
-    for the table.
+    In a parallel level, the representative is the least row that claims the slot, known when all rows have claimed.
+    In a serial range, every equal row is of an earlier level, and no access needs to be atomic, so the processor
+    continues while it waits for the table.
     """
-    if alone:
+    if serial:
         take, claim, share = "slots[slot]", "slots[slot] = row", "canon[row] = canon[found]"
     else:
         take = f"atomic_compare_exchange(slots, slot, {NONE}, row)"
@@ -102,17 +104,17 @@ def _intern(*, alone: bool) -> str:
                   canon[row] = canon[found]
                 }}"""
     return f"""
-        let own = key[row]
-        if own != 0 {{
-          let slot = own >> 1 & table_mask
-          let seeking = true
-          while seeking {{
+        let own_hash = key[row]
+        if own_hash != 0 {{
+          let slot = own_hash >> 1 & table_mask
+          let searching = true
+          while searching {{
             let found = {take}
             if found == {NONE} {{
-              seeking = false
+              searching = false
               {claim}
             }} else {{
-              let equal = key[found] == own
+              let equal = key[found] == own_hash
               if equal {{
                 let made = head[row]
                 let sort = made & 255
@@ -126,14 +128,14 @@ def _intern(*, alone: bool) -> str:
                 if sort == {Kind.LOAD.value} {{
                   equal = equal & {same_value("x", "x1")} & (y == y1) & (z == z1)
                 }} else {{
-                  let straight = {same_value("x", "x1")} & {same_value("y", "y1")}
-                  let crossed = {_swaps("made")} & {same_value("x", "y1")} & {same_value("y", "x1")}
-                  equal = equal & (straight | crossed) & {same_value("z", "z1")}
+                  let same_order = {same_value("x", "x1")} & {same_value("y", "y1")}
+                  let swapped = {_is_commutative("made")} & {same_value("x", "y1")} & {same_value("y", "x1")}
+                  equal = equal & (same_order | swapped) & {same_value("z", "z1")}
                   equal = equal & ((sort != {Kind.PHI.value}) | (scope[row] == scope[found]))
                 }}
               }}
               if equal {{
-                seeking = false
+                searching = false
                 {share}
               }} else {{
                 slot = slot + 1 & table_mask
@@ -143,10 +145,9 @@ def _intern(*, alone: bool) -> str:
         }}"""
 
 
-# Makes the key of a row that is to be looked up, 0 for others, while its operands are at hand; equal rows have equal
-# keys, and others seldom.
+# Sets the hash of a row that is to be looked up, 0 for others, while its operands are in cache.
 _KEY: Final = f"""
-        let mixed = 0
+        let hash = 0
         if shares & (canon[row] == row) {{
           let made = head[row]
           let sort = made & 255
@@ -157,18 +158,18 @@ _KEY: Final = f"""
             let x_key = x * 0x85ebca6b
             let y_key = y * 0x85ebca6b
             let z_key = z * 0x85ebca6b
-            {_keyed("x")}
+            {_literal_key("x")}
             if sort != {Kind.LOAD.value} {{
-              {_keyed("y")}
-              if z != {NONE} {{ {_keyed("z")} }}
+              {_literal_key("y")}
+              if z != {NONE} {{ {_literal_key("z")} }}
             }}
-            mixed = select({_swaps("made")}, x_key + y_key, rotl(x_key, 5) + y_key)
-            mixed = mixed ^ rotl(z_key, 11) ^ made * 0xc2b2ae35
-            mixed = (mixed ^ mixed >> 15) * 0x27d4eb2f
-            mixed = mixed ^ mixed >> 13 | 1
+            hash = select({_is_commutative("made")}, x_key + y_key, rotl(x_key, 5) + y_key)
+            hash = hash ^ rotl(z_key, 11) ^ made * 0xc2b2ae35
+            hash = (hash ^ hash >> 15) * 0x27d4eb2f
+            hash = hash ^ hash >> 13 | 1
           }}
         }}
-        key[row] = mixed"""
+        key[row] = hash"""
 
 _CLEAR_SLOT: Final = f"""
       slots[empty] = {NONE}
@@ -176,15 +177,15 @@ _CLEAR_SLOT: Final = f"""
 _CLEAR_COUNT: Final = """
       fired[tally] = 0"""
 
-# Behind each row there is room for a literal.
-_MAKE_RECORD: Final = f"""
+# Rows from ``rows`` on are the literal rows: row ``rows + k`` is for a literal that a rule makes for row k.
+_RESET_RECORD: Final = f"""
       let is_row = k < rows
       head[k] = select(is_row, given_head[k], {NONE})
       a0[k] = select(is_row, given_a0[k], {NONE})
       a1[k] = select(is_row, given_a1[k], {NONE})
       a2[k] = select(is_row, given_a2[k], {NONE})
       canon[k] = k
-      early[k] = 0
+      earliest[k] = 0
       place[k] = {NONE}
       uses[k] = 0
       known0[k] = 0
@@ -194,9 +195,9 @@ _MAKE_RECORD: Final = f"""
       live[k] = 0
       level[k] = given_level[k]"""
 
-_LOOK_AT_LOOP: Final = f"""
-      if ((given_head[looked] & 255) == {Kind.LOOP.value}) & (settled[looked] == 0) {{
-        let row = looked
+_CHECK_LOOP: Final = f"""
+      if ((given_head[loop_row] & 255) == {Kind.LOOP.value}) & (settled[loop_row] == 0) {{
+        let row = loop_row
         let back = {resolved("a1[row]")}
         let before = {resolved("a0[row]")}
         if (back == {NONE}) | (back == row) | {same_value("back", "before")} {{
@@ -206,21 +207,22 @@ _LOOK_AT_LOOP: Final = f"""
       }}"""
 
 
-def _need(row: str) -> str:
+def _mark_needed(row: str) -> str:
+    """A statement that marks a row, if there is one, as needed."""
     return f"if {row} != {NONE} {{ let unused = atomic_store(needed, {row}, 1) }}"
 
 
-# Whatever stands somewhere is needed, and so are cells, whose rows name one another in circles.
-_NEED_BY_STATEMENT: Final = f"""
+# Statements are needed. Rows of cells are taken as needed, because they refer to each other in cycles.
+_NEED_STATEMENT: Final = f"""
       if (given_head[k] & 255) >= {Kind.PHI.value} {{
-        let self = k
+        let statement = k
         let x = given_a0[k]
         let y = given_a1[k]
         let z = given_a2[k]
-        {_need("self")}
-        {_need("x")}
-        {_need("y")}
-        {_need("z")}
+        {_mark_needed("statement")}
+        {_mark_needed("x")}
+        {_mark_needed("y")}
+        {_mark_needed("z")}
       }}"""
 
 _NEED: Final = f"""
@@ -236,34 +238,34 @@ program need(workgroup {WORKGROUP}) {{
   buffer 8 needed_order: u32[] readwrite
   buffer 9 needed_count: u32[] readwrite
 
-  let me = gid.x
+  let invocation = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
-  {_own_part("k", "rows", _NEED_BY_STATEMENT)}
-  let here = params[3]
-  while here > 0 {{
+  {_loop_over_share("k", "rows", _NEED_STATEMENT)}
+  let range = params[3]
+  while range > 0 {{
     grid_sync
-    here = here - 1
-    {_stretch("here")}
-    let step = select(is_narrow, 1, stride)
-    let at = select(is_narrow & (me != 0), end, start + me)
-    while at < end {{
-      let row = order[select(is_narrow, end - 1 - (at - start), at)]
+    range = range - 1
+    {_level_range("range")}
+    let step = select(is_serial, 1, stride)
+    let position = select(is_serial & (invocation != 0), end, start + invocation)
+    while position < end {{
+      let row = order[select(is_serial, end - 1 - (position - start), position)]
       if needed[row] != 0 {{
-        needed_order[end - 1 - atomic_add(needed_count, here, 1)] = row
+        needed_order[end - 1 - atomic_add(needed_count, range, 1)] = row
         let kind = given_head[row] & 255
         if (kind == {Kind.OPERATION.value}) | (kind == {Kind.LOAD.value}) | (kind == {Kind.PINNED.value}) {{
           let x = given_a0[row]
-          {_need("x")}
+          {_mark_needed("x")}
           if kind != {Kind.LOAD.value} {{
             let y = given_a1[row]
             let z = given_a2[row]
-            {_need("y")}
-            {_need("z")}
+            {_mark_needed("y")}
+            {_mark_needed("z")}
           }}
         }}
       }}
-      at = at + step
+      position = position + step
     }}
   }}
 }}
@@ -291,29 +293,29 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 16 rules: u32[] read
   buffer 17 registers: u64[] readwrite
 
-  let me = gid.x
+  let invocation = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let table_mask = params[2]
-  let stretch_count = params[3]
+  let range_count = params[3]
   let shares = (params[0] & {PASSES["share"]}) != 0
   let sweep = 0
   while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
     grid_sync
-    if me == 0 {{ again[0] = 0 }}
-    {_own_part("empty", "table_mask + 1", _CLEAR_SLOT)}
-    {_own_part("tally", "len(fired)", _CLEAR_COUNT)}
-    {_own_part("k", "2 * rows", _MAKE_RECORD)}
-    let here = 0
-    while here < stretch_count {{
+    if invocation == 0 {{ again[0] = 0 }}
+    {_loop_over_share("empty", "table_mask + 1", _CLEAR_SLOT)}
+    {_loop_over_share("tally", "len(fired)", _CLEAR_COUNT)}
+    {_loop_over_share("k", "2 * rows", _RESET_RECORD)}
+    let range = 0
+    while range < range_count {{
       grid_sync
-      {_stretch("here")}
-      {_LEFT}
-      here = here + 1
-      let step = select(is_narrow, 1, stride)
-      let at = select(is_narrow & (me != 0), end, start + me)
-      while at < end {{
-        let row = needed_order[at]
+      {_level_range("range")}
+      {_NEEDED_ONLY}
+      range = range + 1
+      let step = select(is_serial, 1, stride)
+      let position = select(is_serial & (invocation != 0), end, start + invocation)
+      while position < end {{
+        let row = needed_order[position]
         let word = head[row]
         let kind = word & 255
         if kind == {Kind.OPERATION.value} {{
@@ -324,31 +326,31 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           let b = {resolved("old_b")}
           let c = {NONE}
           if old_c != {NONE} {{ c = {resolved("old_c")} }}
-          let spare = rows + row
+          let literal_row = rows + row
           let target = row
           {rewriting(rule_table())}
           if forwarded {{
             canon[row] = target
           }} else {{
             let is_operation = (word & 255) == {Kind.OPERATION.value}
-            let is_moved = (a != old_a) | (b != old_b) | (c != old_c)
-            if is_moved | (steps > 1) | !is_operation {{
+            let is_changed = (a != old_a) | (b != old_b) | (c != old_c)
+            if is_changed | (steps > 1) | !is_operation {{
               head[row] = word
               a0[row] = a
               a1[row] = b
               a2[row] = c
             }}
-            let around = 0
+            let outermost = 0
             if is_operation {{
-              around = max(early[a], early[b])
-              if c != {NONE} {{ around = max(around, early[c]) }}
+              outermost = max(earliest[a], earliest[b])
+              if c != {NONE} {{ outermost = max(outermost, earliest[c]) }}
             }}
-            if around != 0 {{ early[row] = around }}
+            if outermost != 0 {{ earliest[row] = outermost }}
           }}
         }} else if kind == {Kind.LOAD.value} {{
           let index = {resolved("a0[row]")}
           a0[row] = index
-          early[row] = max(early[index], scope[row])
+          earliest[row] = max(earliest[index], scope[row])
         }} else if (kind == {Kind.PHI.value}) | (kind == {Kind.JOIN.value}) {{
           let first = {resolved("a0[row]")}
           let second = {resolved("a1[row]")}
@@ -356,27 +358,27 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           a0[row] = first
           a1[row] = second
           a2[row] = condition
-          early[row] = scope[row]
-          let one = {NONE}
+          earliest[row] = scope[row]
+          let single = {NONE}
           if (head[condition] & 255) == {Kind.LITERAL.value} {{
-            one = select(a0[condition] == 0, second, first)
+            single = select(a0[condition] == 0, second, first)
           }} else if (second == {NONE}) | {same_value("first", "second")} {{
-            one = first
+            single = first
           }}
-          if one != {NONE} {{
-            let around = early[one]
-            if (around <= scope[row]) & (scope[row] <= scope_last[around]) {{ canon[row] = one }}
+          if single != {NONE} {{
+            let outermost = earliest[single]
+            if (outermost <= scope[row]) & (scope[row] <= scope_last[outermost]) {{ canon[row] = single }}
           }}
         }} else if kind == {Kind.LOOP.value} {{
-          early[row] = scope[row]
+          earliest[row] = scope[row]
           if settled[row] != 0 {{ canon[row] = {resolved("a0[row]")} }}
         }} else if kind == {Kind.PINNED.value} {{
           a0[row] = {resolved("a0[row]")}
           a1[row] = {resolved("a1[row]")}
           a2[row] = {resolved("a2[row]")}
-          early[row] = scope[row]
+          earliest[row] = scope[row]
         }} else {{
-          early[row] = scope[row]
+          earliest[row] = scope[row]
           if kind == {Kind.LITERAL.value} {{
             let low = a0[row]
             let high = a1[row]
@@ -384,66 +386,67 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           }}
         }}
         {_KEY}
-        if is_narrow {{ {_intern(alone=True)} }}
-        at = at + step
+        if is_serial {{ {_intern(serial=True)} }}
+        position = position + step
       }}
-      if !is_narrow {{
+      if !is_serial {{
         grid_sync
-        at = start + me
-        while at < end {{
-          let row = needed_order[at]
-          {_intern(alone=False)}
-          at = at + stride
+        position = start + invocation
+        while position < end {{
+          let row = needed_order[position]
+          {_intern(serial=False)}
+          position = position + stride
         }}
         grid_sync
-        at = start + me
-        while at < end {{
-          let row = needed_order[at]
+        position = start + invocation
+        while position < end {{
+          let row = needed_order[position]
           if canon[row] >= {SLOT} {{ canon[row] = best[canon[row] & {SLOT - 1}] }}
-          at = at + stride
+          position = position + stride
         }}
       }}
     }}
     grid_sync
-    {_own_part("looked", "rows", _LOOK_AT_LOOP)}
+    {_loop_over_share("loop_row", "rows", _CHECK_LOOP)}
     grid_sync
     sweep = sweep + 1
   }}
-  if me == 0 {{ fired[0] = sweep }}
+  if invocation == 0 {{ fired[0] = sweep }}
 }}
 """
 
 
-def _runs(scope: str, into: str) -> str:
-    """Statements that find whether the list of a scope may run: no known condition around it says otherwise."""
+def _may_run(scope: str, result: str) -> str:
+    """Statements that find whether the list of a scope may run: no literal condition or bound around it prevents it."""
     literal = Kind.LITERAL.value
     return f"""
-      let {into} = true
-      let {into}_scope = {scope}
-      while {into} {{
-        let control = scope_control[{into}_scope]
-        let arm = scope_arm[{into}_scope]
+      let {result} = true
+      let {result}_scope = {scope}
+      while {result} {{
+        let control = scope_control[{result}_scope]
+        let arm = scope_arm[{result}_scope]
         if arm != {Arm.ALWAYS.value} {{
-          let one = canon[a0[control]]
-          let one_known = (head[one] & 255) == {literal}
+          let operand = canon[a0[control]]
+          let is_known = (head[operand] & 255) == {literal}
           if arm == {Arm.IN_RANGE.value} {{
-            let two = canon[a1[control]]
-            {into} = !(one_known & ((head[two] & 255) == {literal}) & (a0[one] >= a0[two]))
+            let upper = canon[a1[control]]
+            {result} = !(is_known & ((head[upper] & 255) == {literal}) & (a0[operand] >= a0[upper]))
           }} else {{
-            {into} = !(one_known & ((a0[one] != 0) != (arm == {Arm.IF_TRUE.value})))
+            {result} = !(is_known & ((a0[operand] != 0) != (arm == {Arm.IF_TRUE.value})))
           }}
         }}
-        if {into}_scope == 0 {{ break }}
-        {into}_scope = scope_parent[{into}_scope]
+        if {result}_scope == 0 {{ break }}
+        {result}_scope = scope_parent[{result}_scope]
       }}"""
 
 
-def _follow(needed: str) -> str:
+def _visit(needed: str) -> str:
+    """Statements that mark a needed row and queue it, or follow it next."""
     return f"""
         if {needed} != {NONE} {{
           let state = 1
           if (head[{needed}] & 255) >= {Kind.EFFECT.value} {{
-            {_runs(f"scope[{needed}]", "reached")}
+            {_may_run(f"scope[{needed}]", "reached")}
             state = select(reached, 1, 2)
           }}
           let before = atomic_compare_exchange(live, {needed}, 0, state)
@@ -458,16 +461,17 @@ def _follow(needed: str) -> str:
         }}"""
 
 
-def _uses_something(kind: str) -> str:
-    bits = sum(1 << kind.value for kind in USES_NOTHING)
+def _has_operands(kind: str) -> str:
+    """An expression: whether rows of a kind have operands."""
+    bits = sum(1 << kind.value for kind in WITHOUT_OPERANDS)
     return f"(({bits} >> {kind} & 1) == 0)"
 
 
-_BEGIN: Final = f"""
+_QUEUE_ROOT: Final = f"""
       let word = given_head[k]
       let kind = word & 255
       if (kind == {Kind.EFFECT.value}) | ((kind > {Kind.EFFECT.value}) & ((word >> 16 != 0) | keeps)) {{
-        {_runs("scope[k]", "running")}
+        {_may_run("scope[k]", "running")}
         if running {{
           let unused = atomic_store(live, k, 1)
           let place = atomic_add(tail, 0, 1)
@@ -488,21 +492,21 @@ program live(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 9 queue: u32[] readwrite
   buffer 10 tail: u32[1] readwrite
 
-  let me = gid.x
+  let invocation = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
   let keeps = (params[0] & {PASSES["dead"]}) == 0
-  if me == 0 {{ tail[0] = 0 }}
+  if invocation == 0 {{ tail[0] = 0 }}
   grid_sync
-  {_own_part("k", "rows", _BEGIN)}
+  {_loop_over_share("k", "rows", _QUEUE_ROOT)}
   grid_sync
   let first = 0
   let last = tail[0]
   while first < last {{
     grid_sync
-    let at = first + me
-    while at < last {{
-      let row = queue[at]
+    let position = first + invocation
+    while position < last {{
+      let row = queue[position]
       while row != {NONE} {{
         let kind = head[row] & 255
         let following = {NONE}
@@ -515,7 +519,7 @@ program live(workgroup {WORKGROUP}) {{{_RECORDS}
         if is_running & (row < rows) {{
           def0 = d0[row]
           def1 = d1[row]
-          if {_uses_something("kind")} {{
+          if {_has_operands("kind")} {{
             u0 = select(a0[row] == {NONE}, {NONE}, canon[a0[row]])
             if kind != {Kind.LOAD.value} {{
               u1 = select(a1[row] == {NONE}, {NONE}, canon[a1[row]])
@@ -528,11 +532,11 @@ program live(workgroup {WORKGROUP}) {{{_RECORDS}
         for turn in 0 .. 5 {{
           let needed = select(turn == 0, u0, select(turn == 1, u1, select(turn == 2, u2,
                        select(turn == 3, def0, def1))))
-          {_follow("needed")}
+          {_visit("needed")}
         }}
         row = following
       }}
-      at = at + stride
+      position = position + stride
     }}
     grid_sync
     first = last
@@ -542,48 +546,49 @@ program live(workgroup {WORKGROUP}) {{{_RECORDS}
 """
 
 
-def _use(used: str, scope: str) -> str:
-    """Statements that note one use of a value in a scope."""
+def _count_use(used: str, scope: str) -> str:
+    """Statements that count one use of a value and widen its place to a scope around that of the use."""
     return f"""
         if {used} != {NONE} {{
           let counted = atomic_add(uses, {used}, 1)
-          let seen = atomic_load(place, {used})
-          let open = true
-          while open {{
-            let met = {scope}
-            if seen != {NONE} {{
-              met = seen
-              while (met > {scope}) | ({scope} > scope_last[met]) {{ met = scope_parent[met] }}
+          let current = atomic_load(place, {used})
+          let retry = true
+          while retry {{
+            let common = {scope}
+            if current != {NONE} {{
+              common = current
+              while (common > {scope}) | ({scope} > scope_last[common]) {{ common = scope_parent[common] }}
             }}
-            if met == seen {{
-              open = false
+            if common == current {{
+              retry = false
             }} else {{
-              let got = atomic_compare_exchange(place, {used}, seen, met)
-              open = got != seen
-              seen = got
+              let found = atomic_compare_exchange(place, {used}, current, common)
+              retry = found != current
+              current = found
             }}
           }}
         }}"""
 
 
-def _uses_of(row: str, kind: str, scope: str) -> str:
+def _count_operand_uses(row: str, kind: str, scope: str) -> str:
+    """Statements that count the uses of a row's operands in a scope."""
     return f"""
-      if {_uses_something(kind)} {{
+      if {_has_operands(kind)} {{
         for turn in 0 .. 3 {{
           let arg = select(turn == 0, a0[{row}], select(turn == 1, a1[{row}], a2[{row}]))
           if (arg != {NONE}) & ((turn == 0) | ({kind} != {Kind.LOAD.value})) {{
             let used = canon[arg]
-            {_use("used", scope)}
+            {_count_use("used", scope)}
           }}
         }}
       }}"""
 
 
-_USE_BY_STATEMENT: Final = f"""
+_USE_IN_STATEMENT: Final = f"""
       let kind = given_head[k] & 255
       if (kind >= {Kind.EFFECT.value}) & (live[k] == 1) {{
-        let stands = scope[k]
-        {_uses_of("k", "kind", "stands")}
+        let scope_of_use = scope[k]
+        {_count_operand_uses("k", "kind", "scope_of_use")}
       }}"""
 
 _PLACE: Final = f"""
@@ -600,43 +605,44 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 10 meetings: u32[] read
   buffer 11 params: u32[] read
 
-  let me = gid.x
+  let invocation = gid.x
   let stride = num_wg.x * {WORKGROUP}
   let rows = params[1]
-  let stretch_count = params[3]
+  let range_count = params[3]
   let moves = (params[0] & {PASSES["motion"]}) != 0
-  {_own_part("k", "rows", _USE_BY_STATEMENT)}
-  let here = stretch_count
-  while here > 0 {{
+  {_loop_over_share("k", "rows", _USE_IN_STATEMENT)}
+  let range = range_count
+  while range > 0 {{
     grid_sync
-    here = here - 1
-    {_stretch("here")}
-    {_LEFT}
-    let step = select(is_narrow, 1, stride)
-    let at = select(is_narrow & (me != 0), end, start + me)
-    while at < end {{
-      let row = needed_order[select(is_narrow, end - 1 - (at - start), at)]
+    range = range - 1
+    {_level_range("range")}
+    {_NEEDED_ONLY}
+    let step = select(is_serial, 1, stride)
+    let position = select(is_serial & (invocation != 0), end, start + invocation)
+    while position < end {{
+      let row = needed_order[select(is_serial, end - 1 - (position - start), position)]
       if (live[row] == 1) & (canon[row] == row) {{
         let kind = head[row] & 255
         if kind == {Kind.PINNED.value} {{
-          let stands = scope[row]
-          {_uses_of("row", "kind", "stands")}
+          let scope_of_use = scope[row]
+          {_count_operand_uses("row", "kind", "scope_of_use")}
         }} else if (kind >= {MOVABLE[0].value}) & (kind <= {MOVABLE[-1].value}) {{
           let inner = place[row]
           if inner != {NONE} {{
             let chosen = inner
-            let outermost = early[row]
-            let stays_in = min(meetings[row], scope_meetings[inner])
+            let outermost = earliest[row]
+            let barrier_depth = min(meetings[row], scope_meetings[inner])
             while moves & (inner != outermost) {{
               inner = scope_parent[inner]
-              if (scope_loops[inner] < scope_loops[chosen]) & (scope_meetings[inner] >= stays_in) {{ chosen = inner }}
+              let is_outside = scope_loops[inner] < scope_loops[chosen]
+              if is_outside & (scope_meetings[inner] >= barrier_depth) {{ chosen = inner }}
             }}
             place[row] = chosen
-            {_uses_of("row", "kind", "chosen")}
+            {_count_operand_uses("row", "kind", "chosen")}
           }}
         }}
       }}
-      at = at + step
+      position = position + step
     }}
   }}
 }}
@@ -659,15 +665,15 @@ program pack(workgroup {WORKGROUP}) {{
     found_a0[k] = a0[k]
     found_a1[k] = a1[k]
     found_a2[k] = a2[k]
-    let where = select(place[k] == {NONE}, {PACKED_NOWHERE}, place[k])
-    packed[k] = where << 2 | select(uses[k] > 1, 2, 0) | select(live[k] == 1, 1, 0)
+    let packed_place = select(place[k] == {NONE}, {PACKED_NOWHERE}, place[k])
+    packed[k] = packed_place << 2 | select(uses[k] > 1, 2, 0) | select(live[k] == 1, 1, 0)
   }}
 }}
 """
 
 
 class Kernels(msgspec.Struct, frozen=True, eq=False):
-    """The optimizer's programs, in the order in which they run."""
+    """The kernels, in the order in which they run."""
 
     need: Program
     simplify: Program
@@ -678,7 +684,7 @@ class Kernels(msgspec.Struct, frozen=True, eq=False):
 
 @cache
 def kernels(floats: tuple[DType, ...] = FLOATS) -> Kernels:
-    """The programs, made once; constants are evaluated in these floats only."""
+    """Return the programs, made once; constants are evaluated in these float types only."""
     from vyre.ir.parser import parse
 
     body = evaluate(floats)

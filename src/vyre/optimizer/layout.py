@@ -1,7 +1,12 @@
 """Memory layout of the kernels: records of columns, registers, and the sizes that host and kernels share.
 
-Kernels name columns; in memory some of them are the fields of a record, so that a row costs one cache line instead of
-one for each column."""
+Kernels name columns. In memory, some columns are fields of one record, so that a row occupies one cache line instead
+of one per column.
+
+A level range is what the kernels process between two grid barriers: one level of the arena, processed in parallel, or
+a serial range, a run of consecutive levels of one row each, which one invocation processes alone. The buffer
+``stretches`` holds the start of each range in the order of rows.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +21,33 @@ from vyre.ir.program import Program
 
 # Invocations of a workgroup.
 WORKGROUP: Final = 64
-# Marks a stretch of the order that one invocation goes through alone.
+# Marks the start of a serial level range.
 ALONE: Final = 1 << 31
-# The place of a value that has none, as it is packed.
+# The packed form of a place that is NONE.
 PACKED_NOWHERE: Final = (1 << 30) - 1
-# Registers of each invocation, in which the rule table computes.
+# Registers per invocation for the rule table's bytecode.
 REGISTERS: Final = 32
-# The columns by record, and how many words there are from one record to the next: a line of memory for each row.
+# The columns of each record, and the words from one record to the next: a row's record is one cache line.
 RECORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "records": ("head", "a0", "a1", "a2", "canon", "early", "place", "uses", "known0", "known1", "known2",
+    "records": ("head", "a0", "a1", "a2", "canon", "earliest", "place", "uses", "known0", "known1", "known2",
                 "known3", "live", "level", "key"),
     "table": ("slots", "best"),
 }  # fmt: skip
 WORDS: Final = {"records": 16, "table": 2}
-_PLACES: Final = {name: (record, field) for record, names in RECORDS.items() for field, name in enumerate(names)}
+_FIELDS: Final = {name: (record, field) for record, names in RECORDS.items() for field, name in enumerate(names)}
 
 
 def in_records(program: Program) -> Program:
-    """A program that names columns, on the records that it declares."""
+    """Return a program that names columns as one that accesses the records it declares."""
 
-    def moved(node: Any) -> Any:
+    def addressed(node: Any) -> Any:
         match node:
             case n.Load(column, index) | n.Store(column, index) | n.Atomic(buffer=column, index=index):
-                if column in _PLACES:
-                    record, field = _PLACES[column]
-                    place = n.BinOp("add", n.BinOp("mul", index, n.lit(WORDS[record])), n.lit(field))
-                    return msgspec.structs.replace(node, buffer=record, index=place)
+                if column in _FIELDS:
+                    record, field = _FIELDS[column]
+                    word = n.BinOp("add", n.BinOp("mul", index, n.lit(WORDS[record])), n.lit(field))
+                    return msgspec.structs.replace(node, buffer=record, index=word)
         return node
 
-    entry = walk.rewrite(program.entry, on_expression=moved, on_statement=lambda statement: (moved(statement),))
+    entry = walk.rewrite(program.entry, on_expression=addressed, on_statement=lambda statement: (addressed(statement),))
     return program.with_entry(entry)

@@ -1,46 +1,21 @@
-"""What must the kernels find? The same, said once more in plain Python, for the tests to compare with."""
+"""The reference for the kernel ``live``, in plain Python."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
-from vyre.optimizer.arena import (
-    COLUMNS,
-    MOVABLE,
-    NONE,
-    OPERATIONS,
-    USES_NOTHING,
-    Arena,
-    Arm,
-    Kind,
-    head,
-    kind_of,
-    operation_of,
-    type_of,
-)
+from vyre.optimizer.arena import NONE, WITHOUT_OPERANDS, Arm, Kind, kind_of, operation_of
 from vyre.optimizer.encode import STICKY
-from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE, known_of
-from vyre.optimizer.findings import Findings
-from vyre.optimizer.kernels import MOST_SWEEPS
-from vyre.optimizer.patterns import BECOME_LITERAL, FORWARD, Columns, find_action
-from vyre.optimizer.rewrite import MOST_STEPS
-from vyre.optimizer.rules import BY_OPERATION, GROUPS, TABLE
-from vyre.optimizer.switches import EVERYTHING, Optimization
-from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
-from vyre.semantics.scalars import from_bits, scalar_bitcast, scalar_cast, scalar_fma, scalar_meaning, to_bits
 
-# What LiveRows.find says of a row that is needed: whether its statement may run.
-RUNS: Final = 1
-PASSED_OVER: Final = 2
+# States of a needed row in LiveRows: it may run, or it is a statement that never runs.
+MAY_RUN: Final = 1
+NEVER_RUNS: Final = 2
 
 
 class LiveRows:
-    """The rows that effects need, found in plain Python: what the program ``live`` marks.
+    """The rows that effects need: what the kernel ``live`` marks.
 
-    Columns are an arena's, with room for a literal behind each row, as the programs before ``live`` left them.
+    The columns are those of an arena as ``simplify`` left them, with a literal row for each row.
     """
 
     def __init__(
@@ -63,36 +38,38 @@ class LiveRows:
         self.live = [0] * len(head)
 
     def find(self, rows: int, *, keeps_all: bool) -> list[int]:
-        """0, RUNS or PASSED_OVER for every row; ``keeps_all`` keeps statements that nothing needs."""
+        """Return 0, MAY_RUN or NEVER_RUNS for every row; ``keeps_all`` keeps dead statements."""
         pending: list[int] = []
         for row in range(rows):
             word = self.head[row]
             kind = kind_of(word)
             flagged = kind > Kind.EFFECT and (operation_of(word) == STICKY or keeps_all)
-            if (kind == Kind.EFFECT or flagged) and self._runs(self.scope[row]):
-                self.live[row] = RUNS
+            if (kind == Kind.EFFECT or flagged) and self._may_run(self.scope[row]):
+                self.live[row] = MAY_RUN
                 pending.append(row)
         while pending:
             row = pending.pop()
             for needed in self._needs(row):
                 if needed != NONE and not self.live[needed]:
                     is_statement = kind_of(self.head[needed]) >= Kind.EFFECT
-                    self.live[needed] = PASSED_OVER if is_statement and not self._runs(self.scope[needed]) else RUNS
+                    self.live[needed] = (
+                        NEVER_RUNS if is_statement and not self._may_run(self.scope[needed]) else MAY_RUN
+                    )
                     pending.append(needed)
         return self.live
 
     def uses(self, row: int) -> list[int]:
-        """The values that a row computes with or does something with."""
+        """The representatives of a row's operands."""
         kind = kind_of(self.head[row])
-        if kind in USES_NOTHING:
+        if kind in WITHOUT_OPERANDS:
             return []
         if kind == Kind.LOAD:
             return [self._resolve(self.a0[row])]
         return [self._resolve(x) for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
 
     def _needs(self, row: int) -> list[int]:
-        if self.live[row] == PASSED_OVER:
-            # A statement that never runs is passed over on the way to other jumps of its loop.
+        if self.live[row] == NEVER_RUNS:
+            # A jump that never runs only leads to the other jumps of its loop.
             return [self.d1[row]] if kind_of(self.head[row]) == Kind.JUMP else []
         return [*self.uses(row), self.d0[row], self.d1[row]]
 
@@ -103,7 +80,7 @@ class LiveRows:
         row = self._resolve(row)
         return self.a0[row] if row != NONE and kind_of(self.head[row]) == Kind.LITERAL else None
 
-    def _runs(self, scope: int) -> bool:
+    def _may_run(self, scope: int) -> bool:
         while True:
             control, arm = self.controls[scope], self.arms[scope]
             if arm in (Arm.IF_TRUE, Arm.IF_FALSE):
@@ -117,303 +94,3 @@ class LiveRows:
             if scope == 0:
                 return True
             scope = self.parent[scope]
-
-
-def analyse(arena: Arena, switches: Optimization = EVERYTHING) -> Findings:
-    """What the kernels find in an arena, with these switches."""
-    return Analysis(arena, switches.off).run()
-
-
-class Analysis:
-    """The plain definition of what the kernels find, row by row."""
-
-    def __init__(self, arena: Arena, off: frozenset[str]) -> None:
-        self.arena = arena
-        self.off = off
-        self.groups = frozenset(GROUPS) - off
-        # Behind each row there is room for a literal.
-        columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in COLUMNS]
-        self.head, self.a0, self.a1, self.a2, self.scope, self.d0, self.d1 = columns
-        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_meetings
-        lists: list[list[int]] = [column.tolist() for column in (*scopes, arena.scope_control, arena.scope_arm)]
-        self.parent, self.last, self.loops, self.meetings, self.controls, self.arms = lists
-        self.made_in: list[int] = np.resize(arena.meetings, arena.rows).tolist()
-        room = 2 * arena.rows
-        self.canon = list(range(room))
-        self.early, self.live, self.uses = [0] * room, [0] * room, [0] * room
-        self.place = [NONE] * room
-        self.known = [(0, 0)] * room
-        self.rules = Columns(self.head, self.a0, self.a1, self.a2, self.known)
-        self.before = (0, 0, 0, 0)
-        self.table: dict[tuple[object, ...], int] = {}
-        self.fired: dict[str, int] = {}
-        self.changed = False
-        self.settled: set[int] = set()
-
-    def run(self) -> Findings:
-        sweeps = 0
-        order: list[int] = self.arena.order.tolist()
-        needed = self._find_needed()
-        while sweeps == 0 or (self.changed and sweeps < MOST_SWEEPS):
-            sweeps += 1
-            self.changed = False
-            self.fired.clear()
-            self.canon = list(range(2 * self.arena.rows))
-            for column, name in ((self.head, "head"), (self.a0, "a0"), (self.a1, "a1"), (self.a2, "a2")):
-                column[: self.arena.rows] = self.arena.columns[name].tolist()
-            self.table.clear()
-            for first, behind in pairwise(self.arena.levels.tolist()):
-                self._sweep_level([row for row in order[first:behind] if row in needed])
-            for row in order:
-                if kind_of(self.head[row]) == Kind.LOOP and row not in self.settled:
-                    back, init = self._resolve(self.a1[row]), self._resolve(self.a0[row])
-                    if back in (NONE, row) or self._same(back, init):
-                        self.settled.add(row)
-                        self.changed = True
-        self.rows = LiveRows(
-            self.head, self.a0, self.a1, self.a2, self.canon, self.scope, self.d0, self.d1, self.parent, self.controls,
-            self.arms,
-        )  # fmt: skip
-        self.live = [int(state == RUNS) for state in self.rows.find(self.arena.rows, keeps_all="dead" in self.off)]
-        self._find_places(order)
-        found = (self.canon, self.head, self.a0, self.a1, self.a2, self.live, self.place, self.uses)
-        canon, word, a0, a1, a2, live, place, uses = (np.array(column, np.uint32) for column in found)
-        return Findings(canon, word, a0, a1, a2, live, place, uses, self.fired, sweeps)
-
-    def _find_needed(self) -> set[int]:
-        """The rows of statements and of cells, and what they are made of."""
-        needed = {row for row in range(self.arena.rows) if kind_of(self.head[row]) >= Kind.PHI}
-        pending = list(needed)
-        while pending:
-            row = pending.pop()
-            match kind_of(self.head[row]):
-                case Kind.LITERAL | Kind.LEAF | Kind.LOOP_VARIABLE | Kind.CELL:
-                    continue
-                case Kind.LOAD:
-                    operands = {self.a0[row]}
-                case _:
-                    operands = {self.a0[row], self.a1[row], self.a2[row]}
-            fresh = operands - needed - {NONE}
-            needed |= fresh
-            pending += fresh
-        return needed
-
-    def _sweep_level(self, rows: list[int]) -> None:
-        for row in rows:
-            self._simplify(row)
-        if "share" in self.off:
-            return
-        keys = {
-            row: self._key(row) for row in rows if self.canon[row] == row and kind_of(self.head[row]) != Kind.LITERAL
-        }
-        new: dict[tuple[object, ...], int] = {}
-        for row, key in keys.items():
-            if key not in self.table:
-                new[key] = min(new.get(key, row), row)
-        self.table.update(new)
-        for row, key in keys.items():
-            self.canon[row] = self.table[key]
-
-    def _resolve(self, row: int) -> int:
-        return row if row == NONE else self.canon[row]
-
-    def _same(self, a: int, b: int) -> bool:
-        if a == b:
-            return True
-        if NONE in (a, b) or kind_of(self.head[a]) != Kind.LITERAL:
-            return False
-        return self.head[a] == self.head[b] and self.a0[a] == self.a0[b] and self.a1[a] == self.a1[b]
-
-    def _key_of(self, row: int) -> tuple[int, ...] | int:
-        if row != NONE and kind_of(self.head[row]) == Kind.LITERAL:
-            return self.head[row], self.a0[row], self.a1[row]
-        return row
-
-    def _key(self, row: int) -> tuple[object, ...]:
-        word = self.head[row]
-        match kind_of(word):
-            case Kind.OPERATION:
-                a, b, c = (self._key_of(arg) for arg in (self.a0[row], self.a1[row], self.a2[row]))
-                operator = OPERATORS.get(OPERATIONS[operation_of(word)])
-                if operator is not None and operator.commutative and str(b) < str(a):
-                    a, b = b, a
-                return word, a, b, c
-            case Kind.LOAD:
-                return word, self._key_of(self.a0[row]), self.a1[row], self.a2[row]
-            case Kind.PHI:
-                return word, *(self._key_of(arg) for arg in (self.a0[row], self.a1[row], self.a2[row])), self.scope[row]
-        return word, row
-
-    def _is_around(self, scope: int, other: int) -> bool:
-        return scope <= other <= self.last[scope]
-
-    def _simplify(self, row: int) -> None:
-        word = self.head[row]
-        kind = kind_of(word)
-        if self.canon[row] != row:
-            return
-        match kind:
-            case Kind.LITERAL | Kind.LEAF:
-                self.early[row] = 0
-                self._note_literal(row)
-                return
-            case Kind.LOOP_VARIABLE | Kind.CELL:
-                self.early[row] = self.scope[row]
-                return
-            case Kind.LOAD:
-                self.a0[row] = self._resolve(self.a0[row])
-                self.early[row] = max(self.early[self.a0[row]], self.scope[row])
-                return
-            case Kind.LOOP:
-                self.early[row] = self.scope[row]
-                if row in self.settled:
-                    self.canon[row] = self._resolve(self.a0[row])
-                return
-        self.a0[row], self.a1[row], self.a2[row] = map(self._resolve, (self.a0[row], self.a1[row], self.a2[row]))
-        a, b, c = self.a0[row], self.a1[row], self.a2[row]
-        if kind == Kind.PINNED:
-            self.early[row] = self.scope[row]
-        elif kind in (Kind.PHI, Kind.JOIN):
-            self.early[row] = self.scope[row]
-            candidate = NONE
-            if kind == Kind.PHI and kind_of(self.head[c]) == Kind.LITERAL:
-                candidate = a if self.a0[c] else b
-            elif b == NONE or self._same(a, b):
-                candidate = a
-            if candidate != NONE and self._is_around(self.early[candidate], self.scope[row]):
-                self.canon[row] = candidate
-        else:
-            self.rewrite(row)
-            if kind_of(self.head[row]) == Kind.OPERATION:
-                operands = self.a0[row], self.a1[row], self.a2[row]
-                self.early[row] = max(self.early[x] for x in operands if x != NONE)
-            else:
-                self.early[row] = 0
-
-    def rewrite(self, row: int) -> None:
-        """Find what becomes of an operation of which the operands are known."""
-        self._apply_rules(row)
-        self._know(row)
-
-    def _apply_rules(self, row: int) -> None:
-        """A few steps of folding and rules."""
-        spare = self.arena.rows + row
-        self.before = self.head[row], self.a0[row], self.a1[row], self.a2[row]
-        for _ in range(MOST_STEPS):
-            operands = [x for x in (self.a0[row], self.a1[row], self.a2[row]) if x != NONE]
-            if self._fold(row, self.head[row], operands):
-                return
-            action = find_action(BY_OPERATION, self.rules, row, self.groups, spare)
-            if action is None:
-                return
-            name = TABLE[action.form].rule.name
-            self.fired[name] = self.fired.get(name, 0) + 1
-            if action.kind == FORWARD:
-                # A row that another stands for stays as it was.
-                self.head[row], self.a0[row], self.a1[row], self.a2[row] = self.before
-                self.canon[row] = action.target
-                return
-            if action.kind == BECOME_LITERAL:
-                self._become_literal(row, action.bits)
-                return
-            if action.spare_head:
-                self.head[spare] = action.spare_head
-                self.a0[spare], self.a1[spare] = action.bits & NONE, action.bits >> 32
-                self._note_literal(spare)
-            self.head[row] = action.head
-            self.a0[row], self.a1[row], self.a2[row] = action.operands
-
-    def _know(self, row: int) -> None:
-        """What is known of a row's bits, and what it is by that."""
-        word = self.head[row]
-        if kind_of(word) != Kind.OPERATION:
-            self._note_literal(row)
-        if self.canon[row] != row or kind_of(word) != Kind.OPERATION or "bits" in self.off:
-            return
-        name, first = OPERATIONS[operation_of(word)], self.a0[row]
-        operands = [x for x in (self.a0[row], self.a1[row], self.a2[row])[name == "select" :] if x != NONE]
-        is_same = name in ("select", "cast")
-        types = {"T": type_of(word if is_same else self.head[first]), "S": type_of(self.head[first])}
-        found = known_of(name, types, [self.known[x] for x in operands])
-        if found.zeros | found.ones:
-            self.known[row] = found.zeros, found.ones
-        is_whole = found.zeros | found.ones == (1 << type_of(word).bits) - 1
-        if is_whole and "fold" not in self.off:
-            self.fired[KNOWN_VALUE] = self.fired.get(KNOWN_VALUE, 0) + 1
-            self._become_literal(row, found.ones)
-        elif found.gives:
-            self.fired[KNOWN_OPERAND] = self.fired.get(KNOWN_OPERAND, 0) + 1
-            self.head[row], self.a0[row], self.a1[row], self.a2[row] = self.before
-            self.canon[row] = operands[found.gives - 1]
-
-    def _note_literal(self, row: int) -> None:
-        dtype = type_of(self.head[row])
-        if kind_of(self.head[row]) == Kind.LITERAL and not dtype.is_float:
-            bits = self.a0[row] | self.a1[row] << 32
-            self.known[row] = bits ^ (1 << dtype.bits) - 1, bits
-
-    def _become_literal(self, row: int, bits: int) -> None:
-        self.head[row] = head(Kind.LITERAL, type_of(self.head[row]))
-        self.a0[row], self.a1[row], self.a2[row] = bits & NONE, bits >> 32, NONE
-
-    def _fold(self, row: int, word: int, args: list[int]) -> bool:
-        if "fold" in self.off or any(kind_of(self.head[x]) != Kind.LITERAL for x in args):
-            return False
-        name = OPERATIONS[operation_of(word)]
-        types = [type_of(self.head[x]) for x in args]
-        bits = [self.a0[x] | self.a1[x] << 32 for x in args]
-        values = [from_bits(b, t) for b, t in zip(bits, types, strict=True)]
-        target = type_of(word)
-        if name in MATH_FUNCTIONS:
-            return False
-        match name:
-            case "select":
-                result = values[1] if values[0] else values[2]
-            case "cast":
-                result = scalar_cast(types[0], target)(values[0])
-            case "bitcast":
-                result = scalar_bitcast(types[0], target)(values[0])
-            case "fma":
-                result = scalar_fma(target)(*values)
-            case _:
-                result = scalar_meaning(name, types[0])(*values)
-        self._become_literal(row, to_bits(result, target))
-        return True
-
-    def _uses(self, row: int) -> list[int]:
-        """The values that a row computes with or does something with."""
-        return self.rows.uses(row)
-
-    def _meet(self, a: int, b: int) -> int:
-        if a == NONE:
-            return b
-        while not self._is_around(a, b):
-            a = self.parent[a]
-        return a
-
-    def _find_places(self, order: list[int]) -> None:
-        for row in range(self.arena.rows):
-            if kind_of(self.head[row]) >= Kind.EFFECT and self.live[row]:
-                self._use_at(row, self.scope[row])
-        for row in reversed(order):
-            if not self.live[row] or self.canon[row] != row:
-                continue
-            kind = kind_of(self.head[row])
-            if kind in MOVABLE:
-                early, scope = self.early[row], self.place[row]
-                if scope == NONE:
-                    continue
-                chosen, stays_in = scope, min(self.made_in[row], self.meetings[scope])
-                while scope != early and "motion" not in self.off:
-                    scope = self.parent[scope]
-                    if self.loops[scope] < self.loops[chosen] and self.meetings[scope] >= stays_in:
-                        chosen = scope
-                self.place[row] = chosen
-                self._use_at(row, chosen)
-            elif kind == Kind.PINNED:
-                self._use_at(row, self.scope[row])
-
-    def _use_at(self, row: int, scope: int) -> None:
-        for used in self._uses(row):
-            self.uses[used] += 1
-            self.place[used] = self._meet(self.place[used], scope)

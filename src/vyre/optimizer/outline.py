@@ -1,4 +1,4 @@
-"""What do the rows leave out? The statements in their lists, with the rows of their operands, and names for values."""
+"""The outline of an encoded program: its statements in lists, with operands as rows, and the source's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from vyre.semantics.types import DType
 
 
 class Variable(msgspec.Struct, eq=False):
-    """A variable that is assigned: a memory cell."""
+    """A variable that is assigned after its declaration, or is visible at a resume: a cell.
+
+    ``depth`` is that of its scope. The declaration of a ``sticky`` variable and its assignments are always live.
+    """
 
     name: str
     dtype: DType
@@ -23,26 +26,26 @@ class Variable(msgspec.Struct, eq=False):
 
 
 class Effect(msgspec.Struct, eq=False, gc=False):
-    """A statement that does something where it stands; ``kills`` are the versions of memory that end there."""
+    """A statement with an effect; ``clobbers`` are the memory versions that end there."""
 
     statement: n.Stmt
     row: int
     operands: tuple[int, ...]
-    kills: Sequence[int]
+    clobbers: Sequence[int]
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):
-    """A value that is computed where it stands, because it changes memory or depends on who is active."""
+    """A value that is computed where it stands, because it changes memory or depends on the active lanes."""
 
     node: n.Expr
     row: int
     operands: tuple[int, ...]
-    kills: Sequence[int]
+    clobbers: Sequence[int]
     has_effect: bool
 
 
 class Assigned(msgspec.Struct, eq=False, gc=False):
-    """A cell gets a value, and at its declaration a name."""
+    """The declaration of a cell, or an assignment to it."""
 
     variable: Variable
     row: int
@@ -51,14 +54,14 @@ class Assigned(msgspec.Struct, eq=False, gc=False):
 
 
 class Bound(msgspec.Struct, eq=False, gc=False):
-    """From here on a row stands for what a cell holds."""
+    """From here on, a row is the value that a cell holds."""
 
     variable: Variable
     row: int
 
 
 class Items(msgspec.Struct, eq=False):
-    """A list of statements with its scope. ``falls`` says whether control can reach its end."""
+    """A statement list and its scope. ``falls`` says whether control can reach its end."""
 
     scope: int
     items: list[Effect | Pinned | Assigned | Bound | Control | Jump]
@@ -68,8 +71,8 @@ class Items(msgspec.Struct, eq=False):
 class Control(msgspec.Struct, eq=False):
     """A statement with lists. ``heads`` are bound at a loop's head, ``joins`` behind the statement.
 
-    ``assigns`` are the rows of the assignments inside, by the variables of lists outside. All rows of what is inside
-    are before ``end``. ``counter`` is the row of a loop's variable.
+    ``assigns`` are the assignments inside, by the variables declared outside. ``end`` is the first row behind the
+    statement's own. ``counter`` is the row of a loop's variable.
     """
 
     statement: n.Stmt
@@ -78,24 +81,24 @@ class Control(msgspec.Struct, eq=False):
     lists: list[Items]
     heads: list[Bound]
     joins: list[Bound]
-    kills: Sequence[int]
+    clobbers: Sequence[int]
     assigns: dict[Variable, list[int]]
     end: int
     counter: int = NONE
 
 
 class Jump(msgspec.Struct, eq=False, gc=False):
-    """A break, a continue or a return."""
+    """A break, continue or return."""
 
     statement: n.Stmt
     row: int
 
 
 class Outline(msgspec.Struct, frozen=True, eq=False):
-    """What the rows leave out: the program itself, its statements, names, and loads by memory version.
+    """What decoding needs beside the rows: the program, its body, names, and the loads of each memory version.
 
-    ``names`` are those of each list, ``named`` are rows and what they are called, in order. ``skips`` says that
-    statements which nobody comes to were left out.
+    ``names`` are the names declared in each list; ``named`` are rows and their names, in order. ``skips`` says that
+    unreachable statements were left out.
     """
 
     program: Program

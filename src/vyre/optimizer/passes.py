@@ -2,8 +2,8 @@
 
 ``optimize_with`` runs them together, in one sequence on the device and to a fixpoint. Here each runs alone, with the
 switches of all others off: ``passes.fold(program, dispatcher)`` returns the program with its constants computed, and a
-report with the pass's own stage time. Copies and constants spread in every pass, since a variable is its value in the
-arena; ``pack`` does nothing else.
+report with the pass's own stage time. Every pass propagates copies and constants, since the arena replaces a variable
+by its value; ``pack`` does nothing else.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Pass(msgspec.Struct, frozen=True):
         return optimize_with(program, dispatcher, groups=sum(bits[name] for name in chosen), stage=stage)
 
 
-canonicalise: Final = Pass("canonicalise", "put literals right and give sums and shifts one form", ("order",))
-fold: Final = Pass("fold", "compute operations of constants", ("fold",))
+canonicalise: Final = Pass("canonicalise", "move literals to the right and normalize sums and shifts", ("order",))
+fold: Final = Pass("fold", "evaluate operations on constants", ("fold",))
 rewrite: Final = Pass("rewrite", "apply the rules and the facts about known bits", ("bits",))
 intern: Final = Pass("intern", "compute equal values once", ("share",))
-live: Final = Pass("live", "drop what no effect needs", ("dead",))
+live: Final = Pass("live", "remove dead code", ("dead",))
 place: Final = Pass("place", "move values out of loops", ("motion",))
-pack: Final = Pass("pack", "read the result back and write the program again", ())
+pack: Final = Pass("pack", "read the result back and decode it", ())
 stores: Final = Pass("stores", "remove stores that nothing reads", ("stores",), is_on_host=True)
 barriers: Final = Pass("barriers", "remove barriers that separate nothing", ("barriers",), is_on_host=True)
-cells: Final = Pass("cells", "keep in variables what loops load and store", ("cells",), is_on_host=True)
+cells: Final = Pass("cells", "keep elements in variables inside loops", ("cells",), is_on_host=True)
 ALL_PASSES: Final = (stores, barriers, cells, canonicalise, fold, rewrite, intern, live, place, pack)
-# What is not a group of rules that the pass of all rules applies.
+# Switches that ``rewrite`` leaves to the other passes; it applies all other groups of rules.
 _OWN: Final = (*(name for name in PASSES if name != "bits"), "order")

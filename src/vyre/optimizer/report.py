@@ -1,4 +1,4 @@
-"""What did an optimisation do? Counts, times and names, for people and for files."""
+"""Reports on optimizations: counts, times and rule names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from vyre.words import counted
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """One stage of a round and how long it took."""
+    """One stage of a round and its duration."""
 
     name: str
     seconds: float
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What an optimisation did: rows before and after, how often each rule fired, rounds, stages, synchronisations.
+    """Report on one optimization: rows before and after, rule counts, rounds, sweeps, stages and synchronizations.
 
-    ``most_workgroups`` is None if the result holds for every grid; else for those of one axis, of so many workgroups.
-    ``static_hits`` counts rounds whose unchanging columns were on the device already. ``cached`` says where the result
-    came from, if it was not made now: "memory" or "disk". The rest then tells of when it was made.
+    ``most_workgroups`` is None if the result holds for every grid; otherwise it holds for grids of one axis and at most
+    so many workgroups.
+    ``static_hits`` counts rounds whose constant columns were on the device already. ``cached`` is "memory" or "disk"
+    if the result came from a cache; the other fields then describe the run that made it.
     """
 
     rows_before: int
@@ -43,7 +44,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """All of it in a few words."""
+        """A summary in one line."""
         rules = sum(self.fired.values())
         source = f", from {self.cached}" if self.cached else f", in {1e3 * self.seconds:.1f} ms"
         done = f"{counted(rules, 'rewrite')}, {counted(self.rounds, 'round')}"

@@ -1,7 +1,7 @@
-"""The rewriting step of the simplify kernel: an interpreter of the rule table.
+"""The rewriting step of the simplify kernel: an interpreter of the rule table's bytecode.
 
-For a row whose operands are known it evaluates the operation if they are literals, tries the rules in order, and asks
-the facts what is known of the result's bits. The statements here are text; ``kernels`` puts them into the kernel.
+For an operation with resolved operands it evaluates the operation if they are literals, tries the rules in order, and
+derives the known bits of the result. The statements here are text, inserted into the kernel by ``kernels``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from vyre.optimizer.bytecode import (
     FIRST_OPERATION,
     HEADER,
     LAST_TEST,
+    LITERAL_ROW,
     ROW,
-    SPARE,
     Code,
     RuleTable,
 )
-from vyre.optimizer.evaluate import type_mask
+from vyre.optimizer.evaluate import LOG_WIDTHS, type_mask
 from vyre.optimizer.facts import KNOWN_TYPES
 from vyre.optimizer.layout import REGISTERS
 from vyre.optimizer.rules import RULES
@@ -31,29 +31,28 @@ from vyre.semantics.types import DType
 
 MOST_STEPS: Final = 6
 _LITERAL, _OPERATION = Kind.LITERAL.value, Kind.OPERATION.value
-_IS_ON: Final = "((params[0] & {bit}) != 0)"
 
 
 def resolved(row: str) -> str:
-    """The row that stands for another, of a level that is done."""
+    """An expression: the representative of a row of an earlier level."""
     return f"select({row} == {NONE}, {NONE}, canon[{row}])"
 
 
 def same_value(a: str, b: str) -> str:
-    """Whether two rows are one value: the same row, or equal literals."""
+    """An expression: whether two rows are one value, the same row or equal literals."""
     literal = f"((head[{a}] & 255) == {_LITERAL})"
     equal = f"(head[{a}] == head[{b}]) & (a0[{a}] == a0[{b}]) & (a1[{a}] == a1[{b}])"
     return f"(({a} == {b}) | ({literal} & {equal}))"
 
 
 def note_literal(row: str, head: str, low: str, high: str) -> str:
-    """Statements that note the bits of a literal; of floats nothing is known.
+    """Statements that set the known bits of a literal, unless it is a float.
 
-    The row may have been another literal before, of another type.
+    All words are set, since the row may have held a literal of another type.
     """
     return f"""
           if ({type_mask(KNOWN_TYPES)} >> ({head} >> 8 & 255) & 1) == 1 {{
-            let width_{row} = 1u64 << ({_width_digits()}u64 >> u64(({head} >> 8 & 255) * 4) & 15u64)
+            let width_{row} = 1u64 << ({LOG_WIDTHS}u64 >> u64(({head} >> 8 & 255) * 4) & 15u64)
             let known_low = select(width_{row} < 32u64, u32((1u64 << width_{row}) - 1u64), {NONE})
             let known_high = select(width_{row} == 64u64, {NONE}, 0)
             known0[{row}] = {low} ^ known_low
@@ -63,18 +62,14 @@ def note_literal(row: str, head: str, low: str, high: str) -> str:
           }}"""
 
 
-def _width_digits() -> int:
-    return sum((dtype.bits.bit_length() - 1) << 4 * code for dtype, code in TYPE_CODES.items())
-
-
-def _described(head: str) -> str:
-    """What an operand is, in a byte."""
+def _operand_byte(head: str) -> str:
+    """An expression: what an operand is, as the byte that headers of forms compare."""
     operation = f"select(({head} & 255) == {_OPERATION}, ({head} >> 16) + {FIRST_OPERATION}, 0)"
     return f"select(({head} & 255) == {_LITERAL}, 1, {operation})"
 
 
-def _path(name: str) -> str:
-    """Statements that follow a path to its row, and find the row's type."""
+def _follow_path(name: str) -> str:
+    """Statements that follow a path to its row and read the row's type."""
     return f"""
             let {name}_place = {name}_path >> 2
             let {name} = select({name}_place == 0, a, select({name}_place == 1, b, select({name}_place == 2, c, row)))
@@ -92,44 +87,44 @@ def _known_bits(row: str, bit: int) -> str:
     return f"(u64(known{bit}[{row}]) | u64(known{bit + 2}[{row}]) << 32u64)"
 
 
-def _source(byte: str) -> str:
-    """The row of an operand of the new operation."""
+def _new_operand(byte: str) -> str:
+    """An expression: the row of an operand of the new operation, by its path."""
     place = f"({byte} >> 2)"
     base = f"select({place} == 0, a, select({place} == 1, b, c))"
     return f"select({byte} >= {ROW}, {NONE}, select(({byte} & 3) == 0, {base}, records[{base} * 16 + ({byte} & 3)]))"
 
 
 def rewriting(table: RuleTable) -> str:
-    """Statements that find what becomes of the operation ``word`` of ``a``, ``b`` and ``c``.
+    """Statements that rewrite the operation ``word`` of ``a``, ``b`` and ``c``.
 
-    They change these, and set ``forwarded`` and ``target`` if another row stands for it; ``rewritten`` says whether
-    anything was changed. What is known of the row's bits is noted.
+    They change these, or set ``forwarded`` and ``target`` if another row replaces it, and set the row's known bits.
     """
     fold, bits_on = (f"((params[0] & {PASSES[name]}) != 0)" for name in ("fold", "bits"))
     count = len(RULES)
     return f"""
           let groups = params[0] | {1 << ALWAYS}
-          let first_register = me * {REGISTERS}
+          let first_register = invocation * {REGISTERS}
           let steps = 0
-          let fresh = true
+          let restart = true
           let running = true
-          let seeking = false
-          let seen = 0
+          let searching = false
+          let operand_bytes = 0
           let form = 0
           let pc = 0
           let outcome = 0
           let bits = 0u64
           while running {{
-            if fresh {{
-              fresh = false
-              seeking = true
+            if restart {{
+              restart = false
+              searching = true
               steps = steps + 1
               let a_head = head[a]
               let b_head = 0
               let c_head = 0
               if b != {NONE} {{ b_head = head[b] }}
               if c != {NONE} {{ c_head = head[c] }}
-              seen = {_described("a_head")} | {_described("b_head")} << 8 | {_described("c_head")} << 16
+              operand_bytes = {_operand_byte("a_head")} | {_operand_byte("b_head")} << 8
+              operand_bytes = operand_bytes | {_operand_byte("c_head")} << 16
               let entry = (word >> 16) * {ENTRY}
               let are_literals = ((a_head & 255) == {_LITERAL}) & ((b_head == 0) | ((b_head & 255) == {_LITERAL}))
               are_literals = are_literals & ((c_head == 0) | ((c_head & 255) == {_LITERAL}))
@@ -141,52 +136,53 @@ def rewriting(table: RuleTable) -> str:
                 form = select(folding == 0, form, folding)
               }}
             }}
-            if seeking {{
-              seeking = false
-              let unlike = true
-              while unlike {{
-                let want = rules[form]
-                unlike = (((seen ^ want) & rules[form + 1]) != 0) | ((groups >> (want >> 24) & 1) == 0)
-                if unlike {{ form = rules[form + 2] }}
+            if searching {{
+              searching = false
+              let mismatch = true
+              while mismatch {{
+                let expected = rules[form]
+                mismatch = ((operand_bytes ^ expected) & rules[form + 1]) != 0
+                mismatch = mismatch | ((groups >> (expected >> 24) & 1) == 0)
+                if mismatch {{ form = rules[form + 2] }}
               }}
               pc = form + {HEADER}
             }}
             let code = rules[pc]
             let argument = rules[pc + 1]
             pc = pc + 2
-            let does = code & 255
+            let opcode = code & 255
             let p_path = code >> 8 & 255
             let q_path = code >> 16 & 255
-            {_path("p")}
-            {_path("q")}
-            if does <= {LAST_TEST.value} {{
+            {_follow_path("p")}
+            {_follow_path("q")}
+            if opcode <= {LAST_TEST.value} {{
               let holds = true
-              if does < {Code.TYPE.value} {{
-                if does == {Code.SAME.value} {{
+              if opcode < {Code.TYPE.value} {{
+                if opcode == {Code.SAME.value} {{
                   holds = {same_value("p", "q")}
-                }} else if does == {Code.EQUALS.value} {{
+                }} else if opcode == {Code.EQUALS.value} {{
                   let place = {table.constants} + argument * {CONSTANT_WORDS} + p_type * 2
                   holds = (a0[p] == rules[place]) & (a1[p] == rules[place + 1])
                 }} else {{
-                  holds = ((p_head & 255) == {_LITERAL}) == (does == {Code.LITERAL.value})
+                  holds = ((p_head & 255) == {_LITERAL}) == (opcode == {Code.LITERAL.value})
                 }}
-              }} else if does == {Code.TYPE.value} {{
+              }} else if opcode == {Code.TYPE.value} {{
                 holds = (argument >> p_type & 1) == 1
-              }} else if does == {Code.SAME_TYPE.value} {{
+              }} else if opcode == {Code.SAME_TYPE.value} {{
                 holds = p_type == q_type
-              }} else if does == {Code.PAIR.value} {{
+              }} else if opcode == {Code.PAIR.value} {{
                 holds = (rules[{table.relations} + argument * 16 + p_type] >> q_type & 1) == 1
               }} else {{
                 holds = registers[first_register + argument] != 0u64
               }}
               if !holds {{
                 form = rules[form + 2]
-                seeking = true
+                searching = true
               }}
-            }} else if (does <= {Code.APPLY.value}) | (does == {Code.FOLD.value}) {{
+            }} else if (opcode <= {Code.APPLY.value}) | (opcode == {Code.FOLD.value}) {{
               let value = 0u64
               let into = code >> 24
-              if does == {Code.BITS.value} {{
+              if opcode == {Code.BITS.value} {{
                 if q_path == 0 {{
                   value = {_literal_bits("p")}
                 }} else if q_path == 1 {{
@@ -194,7 +190,7 @@ def rewriting(table: RuleTable) -> str:
                 }} else {{
                   value = {_known_bits("p", 1)}
                 }}
-              }} else if does == {Code.CONSTANT.value} {{
+              }} else if opcode == {Code.CONSTANT.value} {{
                 let place = {table.constants} + argument * {CONSTANT_WORDS} + p_type * 2
                 value = u64(rules[place]) | u64(rules[place + 1]) << 32u64
               }} else {{
@@ -204,7 +200,7 @@ def rewriting(table: RuleTable) -> str:
                 let x = 0u64
                 let y = 0u64
                 let z = 0u64
-                if does == {Code.FOLD.value} {{
+                if opcode == {Code.FOLD.value} {{
                   operation = word >> 16
                   source = head[a] >> 8 & 255
                   result = word >> 8 & 255
@@ -218,7 +214,7 @@ def rewriting(table: RuleTable) -> str:
                 }}
                 region "evaluate" {{ }}
               }}
-              if does == {Code.FOLD.value} {{
+              if opcode == {Code.FOLD.value} {{
                 outcome = {Code.BECOME_LITERAL.value}
                 bits = value
                 running = false
@@ -226,41 +222,41 @@ def rewriting(table: RuleTable) -> str:
                 registers[first_register + into] = value
               }}
             }} else {{
-              let counted = rules[form + 3]
-              if does == {Code.FORWARD.value} {{
-                outcome = does
+              let counter = rules[form + 3]
+              if opcode == {Code.FORWARD.value} {{
+                outcome = opcode
                 target = p
                 running = false
-              }} else if does == {Code.BECOME_LITERAL.value} {{
-                outcome = does
+              }} else if opcode == {Code.BECOME_LITERAL.value} {{
+                outcome = opcode
                 bits = registers[first_register + argument]
                 running = false
-              }} else if does == {Code.BECOME_OPERATION.value} {{
+              }} else if opcode == {Code.BECOME_OPERATION.value} {{
                 let first = argument & 255
                 let second = argument >> 8 & 255
                 let third = argument >> 16
-                let new_a = {_source("first")}
-                let new_b = {_source("second")}
-                let new_c = {_source("third")}
-                if (first == {SPARE}) | (second == {SPARE}) {{
-                  let other = select(first == {SPARE}, new_b, new_a)
-                  let spare_head = (head[other] & 0xff00) | {_LITERAL}
-                  let spare_bits = registers[first_register + (code >> 16 & 255)]
-                  let spare_low = u32(spare_bits)
-                  let spare_high = u32(spare_bits >> 32u64)
-                  head[spare] = spare_head
-                  a0[spare] = spare_low
-                  a1[spare] = spare_high
-                  {note_literal("spare", "spare_head", "spare_low", "spare_high")}
-                  if first == {SPARE} {{ new_a = spare }} else {{ new_b = spare }}
+                let new_a = {_new_operand("first")}
+                let new_b = {_new_operand("second")}
+                let new_c = {_new_operand("third")}
+                if (first == {LITERAL_ROW}) | (second == {LITERAL_ROW}) {{
+                  let other = select(first == {LITERAL_ROW}, new_b, new_a)
+                  let literal_head = (head[other] & 0xff00) | {_LITERAL}
+                  let literal_bits = registers[first_register + (code >> 16 & 255)]
+                  let literal_low = u32(literal_bits)
+                  let literal_high = u32(literal_bits >> 32u64)
+                  head[literal_row] = literal_head
+                  a0[literal_row] = literal_low
+                  a1[literal_row] = literal_high
+                  {note_literal("literal_row", "literal_head", "literal_low", "literal_high")}
+                  if first == {LITERAL_ROW} {{ new_a = literal_row }} else {{ new_b = literal_row }}
                 }}
                 word = (word & 0xffff) | code >> 24 << 16
                 a = new_a
                 b = new_b
                 c = new_c
-                fresh = true
-              }} else if does == {Code.KNOWN.value} {{
-                counted = {NONE}
+                restart = true
+              }} else if opcode == {Code.LOAD_KNOWN.value} {{
+                counter = {NONE}
                 let x0 = {_known_bits("p", 0)}
                 let x1 = {_known_bits("p", 1)}
                 let y0 = 0u64
@@ -275,36 +271,38 @@ def rewriting(table: RuleTable) -> str:
                 registers[first_register + 3] = y1
                 running = {bits_on} & (((x0 | x1 | y0 | y1) != 0u64) | (code >> 24 != 0))
               }} else {{
-                counted = {NONE}
+                counter = {NONE}
                 running = false
-                if does == {Code.KNOW.value} {{
+                if opcode == {Code.SET_KNOWN.value} {{
                   let zeros = registers[first_register + (argument & 255)]
                   let ones = registers[first_register + (argument >> 8 & 255)]
                   let first = argument >> 16 & 255
                   let second = argument >> 24
-                  let gives = 0
-                  if second != 255 {{ gives = select(registers[first_register + second] != 0u64, 2, 0) }}
-                  if first != 255 {{ gives = select(registers[first_register + first] != 0u64, 1, gives) }}
+                  let equal_operand = 0
+                  if second != 255 {{ equal_operand = select(registers[first_register + second] != 0u64, 2, 0) }}
+                  if first != 255 {{
+                    equal_operand = select(registers[first_register + first] != 0u64, 1, equal_operand)
+                  }}
                   if (zeros | ones) != 0u64 {{
                     known0[row] = u32(zeros)
                     known1[row] = u32(ones)
                     known2[row] = u32(zeros >> 32u64)
                     known3[row] = u32(ones >> 32u64)
                   }}
-                  let width = 1u64 << ({_width_digits()}u64 >> u64((word >> 8 & 255) * 4) & 15u64)
+                  let width = 1u64 << ({LOG_WIDTHS}u64 >> u64((word >> 8 & 255) * 4) & 15u64)
                   if ((zeros | ones) == (0xffffffffffffffffu64 >> 64u64 - width)) & {fold} {{
                     outcome = {Code.BECOME_LITERAL.value}
                     bits = ones
-                    counted = {count}
-                  }} else if gives != 0 {{
+                    counter = {count}
+                  }} else if equal_operand != 0 {{
                     outcome = {Code.FORWARD.value}
                     let is_select = (word >> 16) == {OPERATION_CODES["select"]}
-                    target = select(gives == 1, select(is_select, b, a), select(is_select, c, b))
-                    counted = {count + 1}
+                    target = select(equal_operand == 1, select(is_select, b, a), select(is_select, c, b))
+                    counter = {count + 1}
                   }}
                 }}
               }}
-              if counted != {NONE} {{ let unused = atomic_add(fired, counted + 1, 1) }}
+              if counter != {NONE} {{ let unused = atomic_add(fired, counter + 1, 1) }}
             }}
           }}
           let forwarded = outcome == {Code.FORWARD.value}

@@ -1,10 +1,9 @@
-"""How are rows collected? Column by column: what every row has one by one, what few rows have by their numbers."""
+"""Collection of rows and scopes while a program is encoded, and their conversion to an arena."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -12,26 +11,24 @@ import numpy as np
 from vyre.ir.binding import Array
 from vyre.optimizer.arena import NONE, Arena, Arm, order_by_level
 
-# How many rows become numbers of Python's at a time.
-_AT_ONCE: Final = 4096
-# What the columns that few rows have a word in hold for all others.
-_USUAL: Final = {"a2": NONE, "scope": 0, "d0": NONE, "d1": NONE}
+# The default of columns in which few rows have a word of their own.
+_DEFAULTS: Final = {"a2": NONE, "scope": 0, "d0": NONE, "d1": NONE}
 
 
 class Rows:
-    """The rows so far. ``levels`` are -1 for rows of statements."""
+    """The rows so far, by column; sparse columns by row number. ``levels`` are -1 for rows of statements."""
 
     def __init__(self) -> None:
         self.heads: list[int] = []
         self.first: list[int] = []
         self.second: list[int] = []
         self.levels: list[int] = []
-        self.rare: dict[str, dict[int, int]] = {name: {} for name in _USUAL}
-        # From which row on so many loops are around in which invocations meet.
+        self.rare: dict[str, dict[int, int]] = {name: {} for name in _DEFAULTS}
+        # The barrier depth of rows, each from a first row on.
         self._meetings: list[tuple[int, int]] = [(0, 0)]
 
     def add_literal(self, word: int, low: int, high: int) -> int:
-        """The number of a new row that is a literal, by its two words."""
+        """Add a literal by its two words; return its row."""
         row = len(self.heads)
         self.heads.append(word)
         self.first.append(low)
@@ -50,7 +47,7 @@ class Rows:
         d0: int = NONE,
         d1: int = NONE,
     ) -> int:
-        """A new row's number."""
+        """Add a row; return its number."""
         row = len(self.heads)
         self.heads.append(word)
         self.first.append(a0)
@@ -67,22 +64,20 @@ class Rows:
         return row
 
     def note_meetings(self, count: int) -> None:
-        """Says of how many loops in which invocations meet the rows that come now are inside."""
+        """Set the barrier depth of the rows that follow."""
         if self._meetings[-1][1] != count:
             self._meetings.append((len(self.heads), count))
 
     def _meetings_by_row(self, size: int) -> Array:
-        """That for each row; where it is none for all of them, one tells for all: behind an array there are zeros."""
-        if len(self._meetings) == 1:
-            return np.zeros(1, np.uint32)
+        """The barrier depth of each row."""
         starts, counts = zip(*self._meetings, strict=True)
         return np.repeat(np.array(counts, np.uint32), np.diff([*starts, size]))
 
     def arena(self, scopes: Scopes) -> Arena:
-        """All rows and scopes as an arena."""
+        """Return all rows and scopes as an arena."""
         levels = words(self.levels, "i")
         made = {"head": words(self.heads), "a0": words(self.first), "a1": words(self.second)}
-        made |= {name: _scattered(len(levels), usual, self.rare[name]) for name, usual in _USUAL.items()}
+        made |= {name: _scattered(len(levels), default, self.rare[name]) for name, default in _DEFAULTS.items()}
         by_level = order_by_level(levels.view(np.int32))
         meetings = self._meetings_by_row(len(levels))
         return Arena(len(levels), made, *by_level, meetings, *map(words, scopes.columns()))
@@ -101,7 +96,7 @@ class Scopes:
         self.arms: list[int] = []
 
     def open(self, outer: int, arm: Arm, control: int, *, in_loop: bool, meets: bool) -> int:
-        """A new scope's number; that of the whole program is in none, -1."""
+        """Open a scope inside ``outer``, -1 for the whole program; return its number."""
         number = len(self.parents)
         self.parents.append(max(outer, 0))
         self.lasts.append(number)
@@ -120,19 +115,11 @@ class Scopes:
 
 
 def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:
-    """A column of u32, which an array may be already."""
+    """Return numbers as a column of u32."""
     return np.frombuffer(column if isinstance(column, array) else array(code, column), np.uint32)
 
 
-def numbers(*columns: Array) -> Iterator[tuple[int, ...]]:
-    """Columns row by row, as Python's numbers, of which there are never many."""
-    if len(columns[0]) <= _AT_ONCE:
-        return zip(*(column.tolist() for column in columns), strict=True)
-    starts = range(0, len(columns[0]), _AT_ONCE)
-    return chain.from_iterable(numbers(*(column[start : start + _AT_ONCE] for column in columns)) for start in starts)
-
-
-def _scattered(size: int, usual: int, rare: Mapping[int, int]) -> Array:
-    column = np.full(size, usual, np.uint32)
+def _scattered(size: int, default: int, rare: Mapping[int, int]) -> Array:
+    column = np.full(size, default, np.uint32)
     column[words(list(rare))] = words(list(rare.values()))
     return column

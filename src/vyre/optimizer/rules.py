@@ -1,9 +1,9 @@
-"""Which rewrites are there? The table, in order of application: of the rules that match a row, the first is taken.
+"""The rewrite rules, in order of precedence: of the rules that match a row, the first applies.
 
 Every rule holds for all values of all types it claims, NaN, infinities and signed zeros included; ``make prove``
-shows it. Every rule lowers the cost of a row's expression, or leaves it and makes the expression more regular: the
-literal stands right, a literal that is added or subtracted is not negative, an amount of a shift is less than the
-width. So no sequence of rules is endless.
+proves it. Every rule lowers the cost of a row's expression, or keeps the cost and makes the expression more regular:
+literals move to the right, added and subtracted literals become nonnegative, shift amounts become less than the width.
+So every sequence of rewrites terminates.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import Final
 
 from vyre.optimizer.arena import OPERATIONS
-from vyre.optimizer.patterns import SWAPPED, Pairs, Rule, by_operation, forms
+from vyre.optimizer.patterns import SWAPPED, Pairs, Rule, forms
 from vyre.semantics.operators import MATH_FUNCTIONS, OPERATORS
 from vyre.semantics.types import ALL_TYPES, BOOLS, FLOATS, FUSED_TYPES, INTEGERS, NUMBERS, SIGNED, UNSIGNED, DType, Kind
 
 _BITS: Final = INTEGERS + BOOLS
-# For what takes a solver too long with more bits.
+# For rules that take the solver too long on 64 bits.
 TO_32_BITS: Final = tuple(dtype for dtype in INTEGERS if dtype.bits <= 32)
 _UNSIGNED_TO_32: Final = tuple(dtype for dtype in UNSIGNED if dtype.bits <= 32)
 
-# What an operation costs, next to others; only the order matters.
+# Costs of operations, to compare expressions.
 COSTS: Final = (
     dict.fromkeys(OPERATIONS, 10)
     | dict.fromkeys(("neg", "not", "lnot", "cast"), 7)
@@ -39,8 +39,8 @@ COSTS: Final = (
 _PRECISION: Final = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
 
 
-def _holds(source: DType, target: DType) -> bool:
-    """Whether every value of one type is one of the other."""
+def _represents(source: DType, target: DType) -> bool:
+    """Whether a type can represent every value of the source type."""
     if source is target or target.kind is Kind.BOOL:
         return False
     if target.is_float:
@@ -58,13 +58,13 @@ def _as_wide(source: DType, target: DType) -> bool:
     return source is not target and source.is_integer and target.is_integer and source.bits <= target.bits
 
 
-_HELD: Final = _pairs("S", "T", lambda s, t: _holds(s, t) and s.is_integer)
+_HELD: Final = _pairs("S", "T", lambda s, t: _represents(s, t) and s.is_integer)
 _AS_WIDE: Final = _pairs("S", "T", _as_wide)
 _SAME_WIDTH: Final = _pairs("S", "T", lambda s, t: _as_wide(s, t) and s.bits == t.bits)
 _NARROWER: Final = _pairs("S", "T", lambda s, t: s.is_integer and t.is_integer and s.bits > t.bits)
 _FLOAT_AS_BITS: Final = _pairs("S", "U", lambda s, u: s.is_float and u.is_integer and s.bits == u.bits)
-_RETURNS: Final = _pairs("S", "U", lambda s, u: _holds(s, u) or _as_wide(s, u))
-_PASSES: Final = _pairs("S", "U", lambda s, u: _holds(s, u) and u.is_integer)
+_RETURNS: Final = _pairs("S", "U", lambda s, u: _represents(s, u) or _as_wide(s, u))
+_PASSES: Final = _pairs("S", "U", lambda s, u: _represents(s, u) and u.is_integer)
 _PASSES_NARROW: Final = _pairs("T", "U", _as_wide) + _pairs("S", "U", lambda s, _: s.is_integer)
 
 
@@ -76,26 +76,26 @@ def _literal_right(name: str) -> Rule:
     return Rule(f"{name}_literal_right", "order", pattern, replacement, operator.types)
 
 
-# Two literals that are amounts of shifts as they stand.
+# Both literals are shift amounts less than the width.
 _AMOUNTS: Final = "((c | d) & ~(WIDTH - 1)) == 0"
-# All bits up to the highest of d: what is below them takes part in a sum's bits under d.
+# All bits up to the highest of d: the bits of a sum that d selects depend on these bits of the operands.
 _UP_TO_D: Final = "(ONES >> clz(d))"
 
-# Operations that leave each bit of x alone for which this is known of y.
-_CHANGES_NOTHING: Final = (
+# Operations that keep each bit of x for which this mask of y's known bits is set.
+_KEEPS_BITS: Final = (
     ("and", "&", "y1"),
     ("or", "|", "y0"),
     ("xor", "^", "y0"),
     ("add", "+", "y0"),
     ("sub", "-", "y0"),
 )
-# A shift loses nothing but zeros.
+# The shift drops only zero bits of x.
 _KEPT_BY_SHL: Final = "(~x0 & ~(ONES >> c)) == 0"
 _KEPT_BY_SHR: Final = "(~x0 & ~(ONES << c)) == 0"
 
 RULES: Final[tuple[Rule, ...]] = (
     *map(_literal_right, SWAPPED),
-    # What changes nothing.
+    # Identity operands.
     Rule("add_zero", "identities", "x + 0", "x", INTEGERS),
     Rule("add_negative_zero", "identities", "x + -0.0", "x", FLOATS),
     Rule("sub_zero", "identities", "x - 0", "x", NUMBERS),
@@ -111,7 +111,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("rotr_zero", "identities", "rotr(x, 0)", "x", INTEGERS),
     Rule("abs_diff_zero", "identities", "abs_diff(x, 0)", "x", UNSIGNED),
     Rule("abs_unsigned", "identities", "abs(x)", "x", UNSIGNED),
-    # What makes the other operand meaningless.
+    # Operands that determine the result.
     Rule("mul_zero", "annihilators", "x * 0", "0", INTEGERS),
     Rule("and_zero", "annihilators", "x & 0", "0", _BITS),
     Rule("or_ones", "annihilators", "x | ONES", "ONES", _BITS),
@@ -365,7 +365,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("shl_then_shr", "shifts", "(x << c) >> c", "x & (ONES >> c)", UNSIGNED),
     Rule("shr_then_shl", "shifts", "(x >> c) << c", "x & (ONES << c)", INTEGERS),
     Rule("shl_or_shr", "shifts", "(x << c) | (x >> d)", "rotl(x, c)", UNSIGNED, f"{_AMOUNTS} & c + d == WIDTH"),
-    # Bits that are known, and that reach the result where they change nothing.
+    # Operands whose effect on x the shift drops.
     *(
         Rule(
             f"{outer}_of_{name}",
@@ -376,7 +376,7 @@ RULES: Final[tuple[Rule, ...]] = (
             f"(~{mask} {shift} c) == 0",
         )
         for outer, shift, inner in (("shl", "<<", "&|^+-"), ("shr", ">>", "&|^"))
-        for name, sign, mask in _CHANGES_NOTHING
+        for name, sign, mask in _KEEPS_BITS
         if sign in inner
     ),
     Rule(
@@ -413,7 +413,7 @@ RULES: Final[tuple[Rule, ...]] = (
             f"({mask} | {decided}) == ONES",
         )
         for outer, mark, decided in (("and", "&", "z0"), ("or", "|", "z1"))
-        for name, sign, mask in _CHANGES_NOTHING[:3]
+        for name, sign, mask in _KEEPS_BITS[:3]
     ),
     Rule("and_of_add", "masks", "(x + y) & d", "x & d", UNSIGNED, f"(~y0 & {_UP_TO_D}) == 0 & d != 0"),
     Rule("and_of_sub", "masks", "(x - y) & d", "x & d", UNSIGNED, f"(~y0 & {_UP_TO_D}) == 0 & d != 0"),
@@ -428,7 +428,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("add_sub_or", "masks", "(x + y) - (x | y)", "x & y", INTEGERS),
     Rule("add_sub_and", "masks", "(x + y) - (x & y)", "x | y", INTEGERS),
     Rule("xor_or_self", "masks", "(x ^ y) | x", "x | y", _BITS),
-    # Least and greatest.
+    # Minimum and maximum.
     Rule("min_greatest", "minmax", "min(x, MAX)", "x", INTEGERS),
     Rule("max_least", "minmax", "max(x, MIN)", "x", INTEGERS),
     Rule("min_least", "minmax", "min(x, MIN)", "MIN", INTEGERS),
@@ -490,14 +490,13 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("mul_mul", "reassociation", "(x * c) * d", "x * (c * d)", INTEGERS),
     Rule("shl_mul", "reassociation", "(x << c) * d", "x * (d << c)", INTEGERS),
     Rule("mul_shl", "reassociation", "(x * c) << d", "x * (c << d)", INTEGERS),
-    # The sign of a literal, in types without one too: x - 1 rather than x + 0xffffffff.
+    # Literals as small magnitudes, also in unsigned types: x - 1 rather than x + 0xffffffff.
     Rule("add_negative", "order", "x + c", "x - (-c)", UNSIGNED, "-c < c"),
     Rule("sub_negative", "order", "x - c", "x + (-c)", UNSIGNED, "-c < c"),
     Rule("add_negative_signed", "order", "x + c", "x - (-c)", SIGNED, "c < -c"),
     Rule("sub_negative_signed", "order", "x - c", "x + (-c)", SIGNED, "c < -c"),
 )
 
-# The groups that can be switched off, by their bit in a set of groups.
+# The groups, each of which can be switched off, in the order of their bits.
 GROUPS: Final = tuple(dict.fromkeys(rule.group for rule in RULES))
 TABLE: Final = forms(RULES)
-BY_OPERATION: Final = by_operation(TABLE)
