@@ -32,6 +32,7 @@ from vyre.optimizer.dispatcher import (
 )
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
+from vyre.optimizer.guards import decide_guarded
 from vyre.optimizer.kernels import ALONE, PACKED_NOWHERE, WORKGROUP
 from vyre.optimizer.reading import reader_of
 from vyre.optimizer.records import WORDS
@@ -100,8 +101,12 @@ def _in_rounds(
         return made
 
     goes_on = True
+    guarded, decided = timed("guards", decide_guarded, program, groups)
     while goes_on and rounds < _MOST_ROUNDS:
         rounds += 1
+        program = guarded
+        if decided:
+            fired["guards"] = fired.get("guards", 0) + decided
         reader = reader_of(dispatcher)
         arena, outline = timed("encode", encode, program, reader)
         findings, was_hit, times = timed("kernels", _find, arena, dispatcher, groups)
@@ -118,8 +123,10 @@ def _in_rounds(
         if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
             rows_after = rows_after or rows_before
             break
-        goes_on = goes_on and better != program
+        is_new = better != program
         program, rows_after = better, live
+        guarded, decided = timed("guards", decide_guarded, better, groups) if is_new else (better, 0)
+        goes_on = decided > 0 or (goes_on and is_new)
     return program, Report(rows_before, rows_after, fired, rounds, sweeps, tuple(stages), waits, hits)
 
 

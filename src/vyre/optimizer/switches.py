@@ -11,7 +11,9 @@ from vyre.errors import BadInputs
 
 EVERY_BIT: Final = 0xFFFFFFFF
 # The passes that have a switch, each with its bit in the word whose lower bits are the groups of rules.
-PASSES: Final = {"fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28, "bits": 1 << 27}
+PASSES: Final = {
+    "fold": 1 << 31, "share": 1 << 30, "motion": 1 << 29, "dead": 1 << 28, "bits": 1 << 27, "guards": 1 << 26
+}  # fmt: skip
 
 
 class Optimization(msgspec.Struct, frozen=True):
@@ -19,7 +21,7 @@ class Optimization(msgspec.Struct, frozen=True):
 
     ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
     once, "motion" moves values out of loops, "dead" drops assignments that nobody needs, "bits" uses what is known of
-    single bits; docs/rules.md has the groups.
+    single bits, "guards" decides conditions by those that dominate them; docs/rules.md has the groups.
     ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
     and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
     (``on_failure="original"``).
