@@ -242,11 +242,14 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
         pipeline = on.compile(parse(TEXT))
         pipeline.dispatch([X, X])
     names = [e["name"] for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "optimizer"]
-    assert [name for name in names if name != "optimize"][:3] == ["encode", "kernels", "decode"]
+    assert [name for name in names if name != "optimize"][:4] == ["guards", "encode", "kernels", "decode"]
     assert names.count("optimize") == 1
     report = pipeline.optimized.report
     assert report is not None
-    assert [stage.name for stage in report.stages] == ["encode", "kernels", "decode"] * report.rounds
+    assert [stage.name for stage in report.stages] == [
+        "guards",
+        *["encode", "kernels", "decode", "guards"] * report.rounds,
+    ]
     assert report.synchronisations == report.rounds
     assert report.rows_after < report.rows_before
     assert sum(report.fired.values()) >= 3
@@ -276,6 +279,7 @@ def statements(body: str, **switches: Any) -> list[str]:
         ("share", "let a = y[1] * 5 + 1; let b = y[1] * 5 + 2; y[0] = a ^ b", "y[1] * 5 + 1 ^ y[1] * 5 + 2"),
         ("motion", "for k in 0 .. 8 { y[k] = gid.x * 17 + k }", "y[k] = gid.x * 17 + k"),
         ("dead", "let a = 1; if y[0] == 0 { a = 2 }; y[1] = 3", "a = 2"),
+        ("guards", "if gid.x < 4 { y[gid.x] = select(gid.x < 5, 7, 9) }", "gid.x < 5"),
         ("strength", "y[0] = gid.x * 8", "gid.x * 8"),
         ("identities", "y[0] = gid.x + 0", "gid.x + 0"),
         ("cancellation", "y[0] = (gid.x + 5) - gid.x", "- gid.x"),
@@ -287,7 +291,7 @@ def test_every_switch_does_something(switch: str, body: str, telling: str) -> No
 
 
 def test_switches_are_known_by_name_and_part_of_the_key() -> None:
-    with pytest.raises(BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, order"):
+    with pytest.raises(BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, guards, order"):
         Optimization(off=frozenset({"folds"}))
     with pytest.raises(BadInputs, match="on_failure"):
         Optimization(on_failure="ignore")

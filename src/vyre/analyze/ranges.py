@@ -3,13 +3,16 @@
 One walk in order. Every value gets a number (``vyre.analyze.relations``), so an assignment gives its variable another
 one and takes nothing back that is known of the old. Where paths meet and at the heads of loops, variables that may have
 several values get numbers of which little is known. What branches, loops and early exits say is known in what they
-dominate. Two users: ``proved_accesses`` here, for accesses that need no check, and ``vyre.optimizer.guards``.
+dominate. Two users: ``proofs_of`` here,
+for accesses that need no check, and ``vyre.optimizer.guards``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
+
+import msgspec
 
 from vyre.analyze.effects import written_buffers
 from vyre.analyze.intervals import Range
@@ -21,6 +24,11 @@ from vyre.ir.limits import MAX_AXIS_INVOCATIONS, MAX_ELEMENTS
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
+# How many literals an index may add, in a row.
+_MAX_OFFSETS: Final = 4
+_MAX_SHIFT: Final = 31
+# Larger literals are bounds of a type or a grid, and no sizes.
+_MAX_LITERAL_SIZE: Final = 1 << 30
 _IDS: Final = (n.InvocationId, n.WorkgroupId, n.LocalId, n.NumWorkgroups, n.SubgroupLocalId, n.SubgroupSize)
 
 
@@ -33,15 +41,41 @@ def is_walkable(program: Program) -> bool:
     return not stats.has_traps and not stats.has_extensions
 
 
-def proved_accesses(program: Program, changing: frozenset[str] = frozenset()) -> frozenset[int]:
-    """The loads, stores and atomics of a legal program whose index is in bounds whenever they happen, by identity.
+class SizeBound(msgspec.Struct, frozen=True):
+    """What a launch may fulfil: the product of sizes is at most the length of a buffer.
 
-    What stands in several places is among them if that is so in each of them. ``changing`` are buffers that others
-    write meanwhile, beside those that the program writes.
+    Each of the ``factors`` is the least of some u32 expressions without variables.
+    """
+
+    buffer: str
+    factors: tuple[tuple[n.Expr, ...], ...]
+
+
+class Proofs(msgspec.Struct, frozen=True):
+    """The loads, stores and atomics whose index is in bounds whenever they happen, by identity.
+
+    ``always`` are those in every launch, ``sized`` those in launches that fulfil all of ``required``. What stands in
+    several places is among them if that is so in each of them.
+    """
+
+    always: frozenset[int] = frozenset()
+    sized: frozenset[int] = frozenset()
+    required: tuple[SizeBound, ...] = ()
+
+
+def proofs_of(program: Program, changing: frozenset[str] = frozenset()) -> Proofs:
+    """Prove accesses of a legal program.
+
+    ``changing`` are buffers that others write meanwhile, beside those that the program writes.
     """
     if not program.buffers or not is_walkable(program):
-        return frozenset()
-    return Proofs(program, changing).proved()
+        return Proofs()
+    return _Proofs(program, changing).proofs()
+
+
+def proved_accesses(program: Program) -> frozenset[int]:
+    """The accesses of a legal program that are in bounds in every launch, by identity."""
+    return proofs_of(program).always
 
 
 class RangeWalk(Relations):
@@ -60,9 +94,7 @@ class RangeWalk(Relations):
 
     def length(self, buffer: str) -> int:
         count = self.buffers[buffer].count
-        return self.number(
-            DType.U32, "length", buffer, always=Range(count, count) if count else Range(0, MAX_ELEMENTS)
-        )
+        return self.number(DType.U32, "length", buffer, always=Range(count, count) if count else Range(0, MAX_ELEMENTS))
 
     def _set(self, name: str, number: int) -> None:
         self.assigned.append((name, self.variables.get(name)))
@@ -216,20 +248,110 @@ class RangeWalk(Relations):
                 self._set(name, self.number(self.types[self.variables[name]]))
 
 
-class Proofs(RangeWalk):
+class _Proofs(RangeWalk):
     """A walk that finds the accesses in bounds."""
 
-    def __init__(self, program: Program, changing: frozenset[str] = frozenset()) -> None:
+    def __init__(self, program: Program, changing: frozenset[str]) -> None:
         super().__init__(program, changing)
-        self._inside: set[int] = set()
-        self._outside: set[int] = set()
+        self._seen: set[int] = set()
+        self._unproved: set[int] = set()
+        self._unsized: set[int] = set()
+        self._required: dict[tuple[str, tuple[tuple[int, ...], ...]], None] = {}
 
-    def proved(self) -> frozenset[int]:
+    def proofs(self) -> Proofs:
         self.walk()
-        return frozenset(self._inside - self._outside)
+        required = tuple(
+            SizeBound(buffer, tuple(tuple(map(self._launch_value, factor)) for factor in factors))
+            for buffer, factors in self._required
+        )
+        always = frozenset(self._seen - self._unproved)
+        return Proofs(always, frozenset(self._seen - self._unsized), required)
 
     def access(self, node: n.Node, buffer: str, index: int) -> None:
+        self._seen.add(id(node))
         length = self.length(buffer)
         if not self.is_less(index, length):
             self.derive_again(index)
-        (self._inside if self.is_less(index, length) else self._outside).add(id(node))
+            if not self.is_less(index, length):
+                self._unproved.add(id(node))
+                factors = self._row_major(index)
+                if factors is None:
+                    self._unsized.add(id(node))
+                else:
+                    self._required[buffer, factors] = None
+
+    def _row_major(self, index: int) -> tuple[tuple[int, ...], ...] | None:
+        """The sizes of which an index in row-major order is less than the product; None for other indices.
+
+        Each size is the least of some values of the launch. For ``(row * size) + column + offset`` where the row is
+        below another size and the column with its offset is from 0 to the size, the sum cannot wrap around if the
+        product of the sizes does not.
+        """
+        offset, rest = self._without_offset(index)
+        match self.defined[rest]:
+            case ("add", a, b):
+                for product, column in ((a, b), (b, a)):
+                    row, size = self._row_of(product)
+                    if size is None or self.apart(column, size) < offset or self.known(column).low + offset < 0:
+                        continue
+                    outer = self._row_major(row) or self._sizes_above(row)
+                    if outer is not None:
+                        return (*outer, (size,))
+        return None
+
+    def _without_offset(self, index: int) -> tuple[int, int]:
+        """The literals that an index adds, as a signed offset, and the rest; wrapping sums may be regrouped."""
+        offset = 0
+        for _ in range(_MAX_OFFSETS):
+            match self.defined[index]:
+                case ("add", a, b) if self.is_literal(a) or self.is_literal(b):
+                    index, literal, sign = (b, a, 1) if self.is_literal(a) else (a, b, 1)
+                case ("sub", a, b) if self.is_literal(b):
+                    index, literal, sign = a, b, -1
+                case _:
+                    break
+            offset += sign * self.known(literal).low
+        half = 1 << 31
+        return (offset + half) % (2 * half) - half, index
+
+    def _row_of(self, product: int) -> tuple[int, int | None]:
+        """The factor that a value of the launch, or a literal, is multiplied by, and that value."""
+        match self.defined[product]:
+            case ("mul", a, b):
+                for row, size in ((a, b), (b, a)):
+                    if self._is_launch_value(size):
+                        return row, size
+            case ("shl", row, amount) if self.is_literal(amount) and self.known(amount).high < _MAX_SHIFT:
+                return row, self.literal(1 << self.known(amount).low, DType.U32)
+        return product, None
+
+    def _sizes_above(self, row: int) -> tuple[tuple[int, ...]] | None:
+        """The values of the launch that a row is less than."""
+        self.derive_again(row)
+        known = self.known(row)
+        found = [value for value, slack in known.below.items() if slack >= 0 and self._is_launch_value(value)]
+        if known.high < _MAX_LITERAL_SIZE:
+            found.append(self.literal(known.high + 1, DType.U32))
+        return (tuple(found),) if found else None
+
+    def _is_launch_value(self, number: int) -> bool:
+        """Whether a value is the same u32 in all invocations, and known before the first."""
+        if self.types[number] is not DType.U32:
+            return False
+        match self.defined[number]:
+            case ("literal" | "length", _):
+                return True
+            case ("load", _, index):
+                return self.is_literal(index)
+        return False
+
+    def _launch_value(self, number: int) -> n.Expr:
+        match self.defined[number]:
+            case ("length", buffer):
+                return n.BufLen(buffer)
+            case ("load", buffer, index):
+                return n.Load(buffer, self._launch_value(index))
+            case (_, bits):
+                return n.Lit(bits, DType.U32)
+            case _:
+                raise AssertionError(number)

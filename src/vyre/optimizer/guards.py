@@ -12,6 +12,7 @@ expressions with atomics or subgroup exchanges use no facts of the selects in th
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Final
 
 from vyre.analyze.ranges import RangeWalk, is_walkable
@@ -22,7 +23,9 @@ from vyre.optimizer.switches import PASSES
 from vyre.semantics.types import DType
 
 _GUARDS: Final = (n.If, n.Loop, n.While, n.Select)
-_EFFECTS: Final = (n.Atomic, *n.SUBGROUP_EXCHANGES)
+_EFFECTS: Final = frozenset({n.Atomic, *n.SUBGROUP_EXCHANGES})
+_BRANCHING: Final = frozenset({n.Select, n.BinOp})
+_DECIDABLE: Final = frozenset({n.Var, n.BinOp, n.UnOp, n.Select, n.Cast})
 _REDUCED: Final = frozenset({"min", "max", "mod", "div", "and"})
 
 
@@ -56,45 +59,43 @@ class _Decider(RangeWalk):
         self.decided = 0
 
     def evaluate(self, root: n.Expr) -> int:
-        order = walk.postorder(root)
-        is_pure = not any(isinstance(node, _EFFECTS) for node in order)
-        contexts = _contexts(order) if is_pure else {}
+        getters = walk.OPERANDS
+        order = walk.postorder(root) if getters[type(root)] else [root]
+        kinds = set(map(type, order))
+        is_pure = kinds.isdisjoint(_EFFECTS)
+        contexts = _contexts(order) if is_pure and not kinds.isdisjoint(_BRANCHING) else _NO_CONTEXTS
         numbers: list[int] = []
         made: list[n.Expr] = []
         opened: list[int] = []
         for place, node in enumerate(order):
-            for is_open, condition, holds in contexts.get(place, ()):
-                if is_open:
+            for is_closing, condition, holds in contexts.get(place, ()) if contexts else ():
+                if is_closing:
                     self.forget(opened.pop())
                 if condition is not None:
                     opened.append(self.now())
                     number = numbers[-1 - condition]
                     if self.types[number] is DType.BOOL:
                         self.assume(number, holds)
-            count = len(walk.operands(node))
-            given = numbers[len(numbers) - count :]
-            operands = tuple(made[len(made) - count :])
-            del numbers[len(numbers) - count :], made[len(made) - count :]
+            get = getters[type(node)]
+            given: list[int] = []
+            if get is not None:
+                old = get(node)
+                first = len(numbers) - len(old)
+                given, new = numbers[first:], tuple(made[first:])
+                del numbers[first:], made[first:]
+                if not all(map(is_, old, new)):
+                    node = walk.with_operands(node, new)
             number = self.expression(node, given)
             numbers.append(number)
-            made.append(self._made(node, number, given, operands, is_pure))
+            found = self._decided(node, number, given) if is_pure and type(node) in _DECIDABLE else None
+            if found is not None:
+                self.decided += 1
+            made.append(node if found is None else found)
         self.roots.append(made[0])
         return numbers[0]
 
-    def _made(
-        self, node: n.Expr, number: int, given: list[int], operands: tuple[n.Expr, ...], is_pure: bool
-    ) -> n.Expr:
-        """The node on its new operands, or what takes its place."""
-        if is_pure and not isinstance(node, n.Lit):
-            found = self._decided(node, number, given, operands)
-            if found is not None:
-                self.decided += 1
-                return found
-        old = walk.operands(node)
-        same = all(a is b for a, b in zip(old, operands, strict=True))
-        return node if same else walk.with_operands(node, operands)
-
-    def _decided(self, node: n.Expr, number: int, given: list[int], operands: tuple[n.Expr, ...]) -> n.Expr | None:
+    def _decided(self, node: n.Expr, number: int, given: list[int]) -> n.Expr | None:
+        """The literal or the operand that takes the place of a node."""
         dtype = self.types[number]
         if dtype is DType.BOOL:
             # Of literals alone, the kernels compute it.
@@ -107,36 +108,38 @@ class _Decider(RangeWalk):
         match node:
             case n.Var():
                 return None if self.is_literal(number) else self._literal(number)
-            case n.BinOp(op) if op in _REDUCED and not all(map(self.is_literal, given)):
-                return self._reduced(op, dtype, given, operands)
+            case n.BinOp(op, left, right) if op in _REDUCED and not all(map(self.is_literal, given)):
+                return self._reduced(op, dtype, given, left, right)
         return None
 
     def _literal(self, number: int) -> n.Expr | None:
         known, dtype = self.known(number), self.types[number]
         return n.Lit(known.low & (1 << dtype.bits) - 1, dtype) if known.is_single else None
 
-    def _reduced(self, op: str, dtype: DType, given: list[int], operands: tuple[n.Expr, ...]) -> n.Expr | None:
+    def _reduced(self, op: str, dtype: DType, given: list[int], left: n.Expr, right: n.Expr) -> n.Expr | None:
         """The operand that a minimum, a maximum, a remainder or a mask gives, or the zero of a quotient."""
         a, b = given
-        for number in given:
-            self.derive_again(number)
+        self.derive_again(a)
+        self.derive_again(b)
         if op in ("min", "max"):
-            if self.is_at_most(a, b):
-                return operands[op == "max"]
-            return operands[op == "min"] if self.is_at_most(b, a) else None
+            least, most = (left, right) if self.is_at_most(a, b) else (right, left)
+            if least is right and not self.is_at_most(b, a):
+                return None
+            return least if op == "min" else most
         if self.known(a).low < 0:
             return None
         if op == "and":
             mask = self.known(b)
             covers = mask.is_single and mask.low & (mask.low + 1) == 0 and self.known(a).high <= mask.low
-            return operands[0] if covers else None
+            return left if covers else None
         if not self.is_less(a, b):
             return None
-        return operands[0] if op == "mod" else n.Lit(0, dtype)
+        return left if op == "mod" else n.Lit(0, dtype)
 
 
 # Whether to leave the innermost context, the operand (from the last one back) whose value opens another, and which.
 _Change = tuple[bool, int | None, bool]
+_NO_CONTEXTS: Final[dict[int, list[_Change]]] = {}
 
 
 def _contexts(order: list[n.Expr]) -> dict[int, list[_Change]]:
@@ -144,9 +147,9 @@ def _contexts(order: list[n.Expr]) -> dict[int, list[_Change]]:
     changes: dict[int, list[_Change]] = {}
     sizes: list[int] = []
     for place, node in enumerate(order):
-        count = len(walk.operands(node))
-        inner = sizes[len(sizes) - count :]
-        del sizes[len(sizes) - count :]
+        first = len(sizes) - len(walk.operands(node))
+        inner = sizes[first:]
+        del sizes[first:]
         sizes.append(1 + sum(inner))
         match node:
             case n.Select():
