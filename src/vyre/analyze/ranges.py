@@ -20,6 +20,7 @@ from vyre.analyze.outline import LoopShape, outline
 from vyre.analyze.relations import Relations
 from vyre.ir import nodes as n
 from vyre.ir import walk
+from vyre.ir.buffers import Role
 from vyre.ir.limits import MAX_AXIS_INVOCATIONS, MAX_ELEMENTS
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
@@ -86,8 +87,9 @@ class RangeWalk(Relations):
         self.program = program
         self.loops: Iterator[LoopShape] = iter(outline(program).loops)
         self.buffers = program.buffers_by_name
-        # Loads from the other buffers see what another invocation may write between two of them.
-        self.fixed = self.buffers.keys() - changing - written_buffers(program)
+        # Two loads from any other buffer may see different values. The host's handler may change every buffer.
+        is_handled = program.stats().has(n.Resume)
+        self.fixed = frozenset() if is_handled else self.buffers.keys() - changing - written_buffers(program)
         self.variables: dict[str, int] = {}
         # Which number a variable had before it was assigned.
         self.assigned: list[tuple[str, int | None]] = []
@@ -341,8 +343,8 @@ class _Proofs(RangeWalk):
         match self.defined[number]:
             case ("literal" | "length", _):
                 return True
-            case ("load", _, index):
-                return self.is_literal(index)
+            case ("load", buffer, index):
+                return self.is_literal(index) and self.buffers[buffer].role is not Role.SHARED
         return False
 
     def _launch_value(self, number: int) -> n.Expr:

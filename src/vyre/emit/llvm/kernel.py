@@ -127,9 +127,9 @@ class _Shell:
         self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or has_one_lane)
         layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots)
         self.check_elimination = check_elimination
-        # While a segment runs, other workgroups may be in another.
-        written = written_buffers(program)
-        proofs = [proofs_of(segment, written) for segment in self.segments] if check_elimination else []
+        # While a segment runs, other workgroups may be in another; slots are not memory.
+        changing = written_buffers(program) | {slot.buffer for slot in self.cut.slots} | {self.cut.control}
+        proofs = [proofs_of(segment, changing) for segment in self.segments] if check_elimination else []
         is_short = program.stats().statements <= _MAX_SIZED_STATEMENTS
         self.required = {bound: None for found in proofs for bound in found.required} if sized and is_short else {}
         self.body = Statements(
