@@ -16,6 +16,7 @@ from vyre.driver.optimizing import optimize
 from vyre.ir import Program, parse
 from vyre.ir import nodes as n
 from vyre.ir.printer import short_text
+from vyre.semantics.types import DType
 
 WIDTHS = (1, 4, 8, 16)
 HEAD = """
@@ -224,3 +225,30 @@ def test_a_launch_that_lies_runs_the_checked_code_and_the_next_the_other() -> No
         assert difference(given, on) is None
     config = DispatchConfig(grid_override=GRID)
     assert "size checks" in on.compile(made, config).explain()
+
+
+LAUNCH_VALUES = """
+program values(workgroup 8) {{
+  buffer 0 given: {dtype}[] read
+  buffer 1 changed: {dtype}[3] readwrite
+  buffer 2 out: {dtype}[] readwrite
+  let i = gid.x
+  if i < 9 {{
+    out[i] = select(given[0] == given[2], given[1], select(given[7] == changed[2], given[0], given[2]))
+    if i == 3 {{ changed[1] = given[1] }}
+  }}
+  for k in 0 .. i & 3 {{ out[i] = select(given[k] == given[1], given[2], out[i]) }}
+}}"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", list(DType), ids=str)
+def test_elements_of_arrays_that_do_not_change_are_loaded_once(dtype: DType, width: int) -> None:
+    made = parse(LAUNCH_VALUES.format(dtype=dtype))
+    text = backend(width).kernel(made).kernel.text
+    assert text.count("= freeze") == 4
+    assert "%launch3" in text
+    for values in ([], [1], [0, 1, 1], [1, 0, 1, 1, 0, 1, 0, 1]):
+        given = np.array(values).astype(dtype.storage)
+        inputs = {"given": given, "changed": np.zeros(3, dtype.storage), "out": np.zeros(16, dtype.storage)}
+        assert difference(Case(made, inputs, grid=(2, 1, 1)), backend(width)) is None, values

@@ -140,6 +140,7 @@ class _Shell:
                 for segment, found in zip(self.segments, proofs, strict=False)
             },
         )
+        self.body.fixed = frozenset(decl.name for decl in program.buffers if decl.role is not Role.SHARED) - changing
         self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
@@ -263,8 +264,12 @@ class _Shell:
                 word(HEAD_WORDS + 2 * host + 1, "i64", f"%n{number}.wide")
                 code.do(f"%n{number} = trunc i64 %n{number}.wide to i32")
             host += 1
+        words, code.lines = code.lines, []
         if self.required:
             self._check_sizes()
+        sizes, code.lines = code.lines, words
+        self._load_launch_values()
+        code.lines += sizes
         self._choose_streams()
         if self.body.scratch:
             code.module.declarations["free"] = "declare void @free(ptr)"
@@ -279,6 +284,15 @@ class _Shell:
             code.begin("ready")
             code.lines += self.pointer_lines
         code.go("start")
+
+    def _load_launch_values(self) -> None:
+        """Load what the body asked for of buffers that do not change during a launch."""
+        code, body = self.code, self.body
+        for (buffer, index), name in body.launch_loads.items():
+            place = body.places[buffer]
+            is_inside = place.length.isdigit() and index < int(place.length)
+            found = m.load_uniform(code, place, str(index), checked=not is_inside, predicted=False)
+            code.do(f"{name} = freeze {ELEMENT[place.dtype]} {found}")
 
     def _check_sizes(self) -> None:
         """Leave a launch to the function with all checks unless it fulfils what is required, in 64 bits."""
