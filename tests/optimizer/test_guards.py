@@ -356,3 +356,13 @@ def test_a_long_program_of_guards_is_decided_in_time_that_grows_with_it() -> Non
     made, count = decide_guarded(Program.new(buffers, 8, entry), EVERY_BIT)
     assert count == 1
     assert made.entry[-1].condition == n.lit(True)  # type: ignore[attr-defined]
+
+
+def test_a_long_condition_is_decided_in_time_that_grows_with_it() -> None:
+    x = n.Load("a", n.lit(0))
+    condition = x.ne(0)
+    for k in range(1, 900):
+        condition = condition & n.Load("a", n.lit(k)).ne(k)
+    entry = [build.let("c", condition), build.if_(n.Var("c"), [build.store("out", 0, n.Select(x.eq(0), x, x + 1))])]
+    buffers = (BufferDecl.read("a", 0, DType.U32), BufferDecl.output("out", 1, DType.U32, 1))
+    assert decide_guarded(Program.new(buffers, 8, entry), EVERY_BIT)[1] <= 1

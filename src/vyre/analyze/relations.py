@@ -28,6 +28,8 @@ from vyre.semantics.types import DType
 # How far back the computation of a value is looked at again, in the light of what was learned since, and how far back
 # what is learned of a value is passed on to those that it is computed from.
 _DEPTH: Final = 4
+# How many parts of a condition are looked at; of a longer one, those in front.
+_MAX_CONJUNCTS: Final = 64
 _FLIPPED: Final = {"gt": "lt", "ge": "le"}
 _SORTED: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq"})
 _COMPUTED: Final = frozenset({*OPERATORS, "select", "cast"})
@@ -294,7 +296,9 @@ class Relations:
     def assume(self, condition: int, truth: bool) -> None:
         """Learn what follows from a condition."""
         pending = [(condition, truth)]
-        while pending:
+        for _ in range(_MAX_CONJUNCTS):
+            if not pending:
+                return
             number, holds = pending.pop()
             self.learn(number, _TRUTH[holds])
             op, *given = self.defined[number] or ("unknown",)
