@@ -88,7 +88,8 @@ def test_a_kernel_without_checks_touches_no_memory_that_is_not_its_own(
         program = parse(EDGES.format(dtype=dtype, count=count if fixed else ""))
         for width in WIDTHS:
             kernel = backend(width).kernel(program)
-            assert kernel.kernel.notes["checks removed"] >= 8
+            # Of an array of one element, the optimizer drops the branches that nothing enters.
+            assert kernel.kernel.notes["checks removed"] >= (6 if fixed and count == 1 else 8)
             owners, addresses = zip(*(guarded(count * dtype.bytes, at_front=at_front) for _ in range(2)), strict=True)
             stop = np.zeros(1, np.int32)
             words = [stop.ctypes.data, 4, 1, 1, *(word for address in addresses for word in (address, count))]

@@ -9,6 +9,7 @@ from vyre.ir import build as b
 from vyre.ir import nodes as n
 from vyre.ir.buffers import Access, BufferDecl, Role
 from vyre.ir.launch import decide_launch
+from vyre.ir.limits import MAX_AXIS_INVOCATIONS
 from vyre.ir.program import Program
 from vyre.semantics.types import DType
 
@@ -137,10 +138,19 @@ def test_overrides_win_and_size_the_outputs() -> None:
     assert decide_launch(alone, {}, grid=(3,)).counts == {"o": 12}
     assert decide_launch(alone, {}).grid == (0, 1, 1)
     with pytest.raises(BadInputs, match="'o' would have"):
-        decide_launch(alone, {}, grid=(1 << 31,))
+        decide_launch(alone, {}, grid=(1 << 29, 4))
     for wrong in (-1, 1 << 32):
         with pytest.raises(BadInputs, match="give a count"):
             decide_launch(alone, {}, elements=wrong)
+
+
+def test_ids_along_an_axis_are_bounded() -> None:
+    program = Program.new([BufferDecl.output("o", 1, U32, 64)], (16, 4), [])
+    most = MAX_AXIS_INVOCATIONS
+    assert decide_launch(program, {}, grid=(most // 16, most // 4)).grid == (most // 16, most // 4, 1)
+    for grid in [(most // 16 + 1,), (1, most // 4 + 1), (1, 1, most + 1)]:
+        with pytest.raises(BadInputs, match="ids are u32"):
+            decide_launch(program, {}, grid=grid)
 
 
 def test_wide_workgroups_need_an_explicit_grid() -> None:

@@ -242,13 +242,14 @@ def test_stages_are_in_the_trace_and_in_the_report(tmp_path: Path) -> None:
         pipeline = on.compile(parse(TEXT))
         pipeline.dispatch([X, X])
     names = [e["name"] for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "optimizer"]
-    assert [name for name in names if name != "optimize"][:4] == ["stores", "encode", "kernels", "decode"]
+    assert [name for name in names if name != "optimize"][:5] == ["guards", "stores", "encode", "kernels", "decode"]
     assert names.count("optimize") == 1
     report = pipeline.optimized.report
     assert report is not None
     assert [stage.name for stage in report.stages] == [
+        "guards",
         "stores",
-        *["encode", "kernels", "decode", "stores"] * report.rounds,
+        *["encode", "kernels", "decode", "guards", "stores"] * report.rounds,
     ]
     assert report.synchronisations == report.rounds
     assert report.rows_after < report.rows_before
@@ -279,6 +280,7 @@ def statements(body: str, **switches: Any) -> list[str]:
         ("share", "let a = y[1] * 5 + 1; let b = y[1] * 5 + 2; y[0] = a ^ b", "y[1] * 5 + 1 ^ y[1] * 5 + 2"),
         ("motion", "for k in 0 .. 8 { y[k] = gid.x * 17 + k }", "y[k] = gid.x * 17 + k"),
         ("dead", "let a = 1; if y[0] == 0 { a = 2 }; y[1] = 3", "a = 2"),
+        ("guards", "if gid.x < 4 { y[gid.x] = select(gid.x < 5, 7, 9) }", "gid.x < 5"),
         ("strength", "y[0] = gid.x * 8", "gid.x * 8"),
         ("identities", "y[0] = gid.x + 0", "gid.x + 0"),
         ("cancellation", "y[0] = (gid.x + 5) - gid.x", "- gid.x"),
@@ -291,7 +293,7 @@ def test_every_switch_has_an_effect(switch: str, body: str, marker: str) -> None
 
 def test_switches_are_checked_and_part_of_the_cache_key() -> None:
     with pytest.raises(
-        BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, barriers, stores, cells, order"
+        BadInputs, match=r"no switch 'folds'.*fold, share, motion, dead, bits, barriers, stores, cells, guards, order"
     ):
         Optimization(off=frozenset({"folds"}))
     with pytest.raises(BadInputs, match="on_failure"):

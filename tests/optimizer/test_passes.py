@@ -22,6 +22,10 @@ def dispatcher() -> BackendDispatcher:
 
 # For each pass, statements that only it changes, before and after.
 OWN_WORK = {
+    "guards": (
+        "if gid.x < y[0] {\n    out[select(gid.x < y[0], 1, 2)] = 1\n  }",
+        "if gid.x < y[0] {\n    out[select(true, 1, 2)] = 1\n  }",
+    ),
     "stores": ("out[0] = y[0]\n  out[0] = y[1]", "out[0] = y[1]"),
     "barriers": ("out[0] = y[0]\n  barrier\n  out[1] = y[1]", "out[0] = y[0]\n  out[1] = y[1]"),
     "canonicalise": ("out[0] = 3 + y[0]", "out[0] = y[0] + 3"),
@@ -68,5 +72,5 @@ def test_a_pass_preserves_results(one: Pass, dispatcher: BackendDispatcher) -> N
 
 def test_pass_names() -> None:
     on_device = ["canonicalise", "fold", "rewrite", "intern", "live", "place", "pack"]
-    assert [one.name for one in ALL_PASSES] == ["stores", "barriers", "cells", *on_device]
+    assert [one.name for one in ALL_PASSES] == ["guards", "stores", "barriers", "cells", *on_device]
     assert all(getattr(passes, one.name) is one for one in ALL_PASSES)

@@ -62,7 +62,7 @@ def optimized(program: Program, switches: Optimization, cache: DiskCache | None 
 
 
 def _looked_up(program: Program, switches: Optimization, cache: DiskCache | None) -> Optimized:
-    parts = (program.fingerprint(), switches.bits, source_state("optimizer", "semantics", "ir"))
+    parts = (program.fingerprint(), switches.bits, source_state("optimizer", "analyze", "semantics", "ir"))
     key = blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
     found = _known.get(key)
     if found is not None:

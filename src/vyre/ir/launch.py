@@ -15,7 +15,7 @@ import msgspec
 
 from vyre.errors import BadInputs
 from vyre.ir.buffers import BufferDecl, Role
-from vyre.ir.limits import MAX_ELEMENTS
+from vyre.ir.limits import MAX_AXIS_INVOCATIONS, MAX_ELEMENTS
 from vyre.ir.program import Program, has_shared_memory
 
 MAX_GRID_AXIS = (1 << 32) - 1
@@ -48,6 +48,12 @@ def decide_launch(
     if elements is None:
         elements = _inferred_elements(program, known)
     axes = _three_axes(program, grid, elements)
+    for count, size in zip(axes, program.workgroup_size, strict=True):
+        if count * size > MAX_AXIS_INVOCATIONS:
+            raise BadInputs(
+                f"the grid {axes} has {count * size:,} invocations along an axis, and ids are u32.",
+                "launch fewer workgroups, along more axes.",
+            )
     if elements is None:
         elements = math.prod(axes) * math.prod(program.workgroup_size)
     counts = {decl.name: known.get(decl.name, elements) for decl in program.buffers}

@@ -16,6 +16,8 @@ MAX_NAME_LENGTH: Final = 256
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 MAX_WORKGROUP_INVOCATIONS: Final = 1_024
 MAX_ELEMENTS: Final = (1 << 32) - 1
+# Of a launch, along one axis. Ids are u32: the ids of a vector do not wrap around, nor does an id with a small offset.
+MAX_AXIS_INVOCATIONS: Final = (1 << 32) - (1 << 16)
 MAX_SUBGROUP_SIZE: Final = 32
 MAX_TEXT_BYTES: Final = 64 << 20
 MAX_WIRE_BYTES: Final = 64 << 20

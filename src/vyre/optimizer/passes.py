@@ -46,6 +46,7 @@ pack: Final = Pass("pack", "read the result back and decode it", ())
 stores: Final = Pass("stores", "remove stores that nothing reads", ("stores",), is_on_host=True)
 barriers: Final = Pass("barriers", "remove barriers that separate nothing", ("barriers",), is_on_host=True)
 cells: Final = Pass("cells", "keep elements in variables inside loops", ("cells",), is_on_host=True)
-ALL_PASSES: Final = (stores, barriers, cells, canonicalise, fold, rewrite, intern, live, place, pack)
+guards: Final = Pass("guards", "decide conditions by those that dominate them", ("guards",), is_on_host=True)
+ALL_PASSES: Final = (guards, stores, barriers, cells, canonicalise, fold, rewrite, intern, live, place, pack)
 # Switches that ``rewrite`` leaves to the other passes; it applies all other groups of rules.
 _OWN: Final = (*(name for name in PASSES if name != "bits"), "order")

@@ -35,6 +35,7 @@ from vyre.optimizer.dispatcher import (
 )
 from vyre.optimizer.encode import encode
 from vyre.optimizer.findings import Findings
+from vyre.optimizer.guards import GUARDS, decide_guarded
 from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, REGISTERS, WORDS, WORKGROUP
 from vyre.optimizer.promotion import promote_cells
 from vyre.optimizer.report import Report as Report
@@ -92,6 +93,7 @@ class _HostPass(NamedTuple):
 
 # Each returns the program, how much it changed, and the most workgroups for which that holds (None: any grid).
 _HOST_PASSES: Final = (
+    _HostPass("guards", lambda stats: stats.has(*GUARDS), lambda program, _: (*decide_guarded(program), None)),
     _HostPass("stores", lambda stats: stats.has(Store), lambda program, _: (*remove_stores(program), None)),
     _HostPass(
         "barriers",

@@ -20,6 +20,7 @@ PASSES: Final = {
     "barriers": 1 << 26,
     "stores": 1 << 25,
     "cells": 1 << 24,
+    "guards": 1 << 23,
 }
 
 
@@ -29,7 +30,8 @@ class Optimization(msgspec.Struct, frozen=True):
     ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
     once, "motion" moves values out of loops, "dead" drops assignments that nobody needs, "bits" uses what is known of
     single bits, "barriers" removes barriers that separate nothing, "stores" removes stores that nothing reads,
-    "cells" keeps in variables what loops load and store; docs/rules.md has the groups.
+    "cells" keeps in variables what loops load and store, "guards" decides conditions by those that dominate them;
+    docs/rules.md has the groups.
     ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
     and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
     (``on_failure="original"``).

@@ -19,8 +19,8 @@ from vyre.ir.launch import Launch
 from vyre.ir.program import Program
 from vyre.lower.schedule import host_buffers
 
-# Ids along an axis are u32, and a vector may reach a little further than the grid.
-_MOST_ALONG_AXIS: Final = (1 << 32) - 64
+# Offsets into transferred bytes are u32.
+_MOST_TRANSFERRED_BYTES: Final = (1 << 32) - 64
 _ALIGNMENT: Final = 64
 _SHARES_PER_THREAD: Final = 16
 
@@ -64,15 +64,9 @@ class KernelLaunch:
     __slots__ = ("captures", "grain", "grid", "kernel", "total")
 
     def __init__(self, kernel: CompiledKernel, launch: Launch, sharing: Sharing) -> None:
-        for count, size in zip(launch.grid, launch.workgroup_size, strict=True):
-            if count * size > _MOST_ALONG_AXIS:
-                raise BadInputs(
-                    f"the grid {launch.grid} has {count * size:,} invocations along an axis, and ids are u32.",
-                    "launch fewer workgroups, along more axes.",
-                )
         self.captures = [capture.words(launch) for capture in kernel.kernel.captures]
         for words, capture in zip(self.captures, kernel.kernel.captures, strict=True):
-            if 4 * words > _MOST_ALONG_AXIS:
+            if 4 * words > _MOST_TRANSFERRED_BYTES:
                 raise BadInputs(
                     f"the transfers to '{capture.destination.name}' would keep {4 * words:,} bytes.",
                     "launch fewer invocations, or transfer less.",

@@ -15,6 +15,7 @@ from vyre.emit.wgsl import WgslKernel, emit_wgsl
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir.binding import indirect_dispatch
 from vyre.ir.launch import Launch
+from vyre.ir.limits import MAX_AXIS_INVOCATIONS
 from vyre.ir.program import Program
 from vyre.lower.schedule import host_buffers
 
@@ -80,7 +81,7 @@ class PreparedLaunch:
         self._gpu = gpu
         self._program = program = code.program
         self._launch = launch
-        self._groups = _groups(launch.grid, launch.workgroup_size, _most_groups(gpu))
+        self._groups = _groups(launch.grid, _most_groups(gpu))
         folded = code.is_indirect or self._groups != launch.grid
         self._kernel = kernel = code.kernel(gpu, folded=folded)
         self._pipeline = code.pipeline(gpu, folded=folded)
@@ -120,7 +121,7 @@ class PreparedLaunch:
         gpu, grid = self._gpu, indirect_dispatch(self._program)
         assert grid is not None  # the grid of no other program is in memory
         names = [decl.name for decl in host_buffers(self._program)]
-        along = [min((1 << 32) // size, _MOST_GROUPS) for size in self._launch.workgroup_size]
+        along = [MAX_AXIS_INVOCATIONS // size for size in self._launch.workgroup_size]
         words = [grid.count_offset // 4, min(_most_groups(gpu), _MOST_FOLDED), *along]
         own = [whole(one) for one in (gpu.state, self._block, self._arguments, gpu.faults)]
         read = regions[names.index(grid.count_buffer)]
@@ -131,14 +132,8 @@ def _most_groups(gpu: Gpu) -> int:
     return gpu.limits["max-compute-workgroups-per-dimension"]
 
 
-def _groups(grid: tuple[int, int, int], size: tuple[int, int, int], most: int) -> tuple[int, int, int]:
+def _groups(grid: tuple[int, int, int], most: int) -> tuple[int, int, int]:
     """Return the workgroups to launch along each axis: the grid itself, or its workgroups folded over the axes."""
-    for count, along in zip(grid, size, strict=True):
-        if count * along > 1 << 32:
-            raise BadInputs(
-                f"the grid {grid} has {count * along:,} invocations along an axis, and ids are u32.",
-                "launch fewer workgroups, along more axes.",
-            )
     if max(grid) <= most:
         return grid
     total = math.prod(grid)

@@ -19,7 +19,11 @@ from vyre.semantics.types import DType
 
 
 class Accesses(Masks):
-    """Writer of loads and stores. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty."""
+    """Writer of loads and stores. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty.
+
+    ``fixed`` are the buffers that do not change during a launch. Their elements at literal indices are loaded once, by
+    the shell: ``launch_loads`` has the names of those that were asked for.
+    """
 
     def __init__(self, width: int, layout: Layout) -> None:
         super().__init__(width)
@@ -29,6 +33,8 @@ class Accesses(Masks):
         self.streamed: frozenset[str] = frozenset()
         self.mask, self.has_active_lane = ALL, True
         self.places: dict[str, m.Place] = {}
+        self.fixed: frozenset[str] = frozenset()
+        self.launch_loads: dict[tuple[str, int], str] = {}
         self.notes = dict.fromkeys(
             ("uniform loads", "linear loads", "strided loads", "gathers", "uniform stores", "linear stores",
              "strided stores", "scatters", "checks kept", "checks removed", "masked branches", "uniform branches",
@@ -66,6 +72,9 @@ class Accesses(Masks):
         proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
         if index.shape is Shape.UNIFORM:
             self.notes["uniform loads"] += 1
+            if isinstance(load.index, n.Lit) and load.buffer in self.fixed:
+                name = self.launch_loads.setdefault((load.buffer, load.index.bits), f"%launch{len(self.launch_loads)}")
+                return Value(place.dtype, Shape.UNIFORM, name)
             # In scalar code loads form dependency chains, so the next load should not wait for a check.
             text = m.load_uniform(code, place, index.text, checked=not proved, predicted=not width)
             return Value(place.dtype, Shape.UNIFORM, text)

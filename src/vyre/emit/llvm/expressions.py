@@ -367,7 +367,7 @@ class Expressions(Accesses):
         code, width, kind = self.code, self.width, shaped(STORED[dtype], self.width)
         board = code.allocate(kind)
         code.do(f"store {kind} {raw}, ptr {board}, align 64")
-        place = m.Place(board, str(self.step), dtype, True)
+        place = m.Place(board, str(self.step), dtype, True, is_short=True)
         if lane.shape is Shape.UNIFORM:
             address = m.element_address(code, place, lane.text, 0)
             inside = m.in_bounds(code, place, lane.text, 0)

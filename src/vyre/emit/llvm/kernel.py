@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from vyre.analyze.effects import written_buffers
+from vyre.analyze.ranges import proofs_of
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.guards import Guard, guard_of
@@ -39,6 +41,11 @@ KERNEL: Final = "kernel"
 # The words of an argument block before the buffers' pointers and lengths: the stop word's address and the grid.
 HEAD_WORDS: Final = 4
 OUT_OF_MEMORY: Final = 2
+# The name of the function with all checks, where there is one without some of them. Longer programs have one function.
+_CHECKED: Final = "checked"
+_MAX_SIZED_STATEMENTS: Final = 256
+# The most elements of a buffer whose indices have no top bit.
+_MAX_SHORT: Final = 1 << 31
 # In longer programs, the cost of the mask is small compared with the rest.
 _MAX_PEELED_STATEMENTS: Final = 64
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
@@ -87,13 +94,23 @@ def emit_kernel(program: Program, width: int, *, flat: bool, check_elimination: 
         raise UnsupportedFeature(
             "subgroup operations in scalar code", "vyre.emit.llvm", "choose vectors of more than one lane."
         )
-    return _Shell(prepare(program), width, flat, check_elimination).write()
+    prepared = prepare(program)
+    shell = _Shell(prepared, width, flat, check_elimination)
+    if not shell.required:
+        return shell.write()
+    checked = _Shell(prepared, width, flat, check_elimination, sized=False)
+    return shell.write(checked.write_function(_CHECKED), checked)
 
 
 class _Shell:
-    """Writer of the code around a body. ``size`` is that of a workgroup, ``step`` the invocations of a vector."""
+    """Writer of the code around a body. ``size`` is that of a workgroup, ``step`` the invocations of a vector.
 
-    def __init__(self, prepared: Prepared, width: int, flat: bool, check_elimination: bool) -> None:
+    Code that is ``sized`` leaves out checks of accesses that are in bounds if the launch fulfils what is ``required``.
+    """
+
+    def __init__(
+        self, prepared: Prepared, width: int, flat: bool, check_elimination: bool, *, sized: bool = True
+    ) -> None:
         self.program = program = if_convert(prepared.program)
         self.captures = prepared.captures
         self.flat = flat
@@ -109,7 +126,21 @@ class _Shell:
         has_one_lane = min(self.size, self.step) == 1
         self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or has_one_lane)
         layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots)
-        self.body = Statements(self.width, layout, check_elimination=check_elimination)
+        self.check_elimination = check_elimination
+        # While a segment runs, other workgroups may be in another; slots are not memory.
+        changing = written_buffers(program) | {slot.buffer for slot in self.cut.slots} | {self.cut.control}
+        proofs = [proofs_of(segment, changing) for segment in self.segments] if check_elimination else []
+        is_short = program.stats().statements <= _MAX_SIZED_STATEMENTS
+        self.required = {bound: None for found in proofs for bound in found.required} if sized and is_short else {}
+        self.body = Statements(
+            self.width,
+            layout,
+            {
+                id(segment): found.sized if self.required else found.always
+                for segment, found in zip(self.segments, proofs, strict=False)
+            },
+        )
+        self.body.fixed = frozenset(decl.name for decl in program.buffers if decl.role is not Role.SHARED) - changing
         self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
@@ -118,33 +149,17 @@ class _Shell:
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
 
-    def write(self) -> Kernel:
-        body, code = self.body, self.code
-        self._place_buffers()
-        before = body.scratch
-        self._place_slots()
-        body.notes |= {"private buffers": len(self.private), "segments": len(self.segments)}
-        body.notes["state bytes"] = body.scratch - before
-        if self.flat:
-            self._loop_over_invocations()
-        else:
-            self._loop_over_workgroups()
-        loops, code.lines = code.lines, []
-        self._prologue()
-        lines = [f"define void @{KERNEL}(ptr noalias %block, i64 %first, i64 %last) #0 {{", "entry:"]
-        lines += [*code.allocations, *code.lines, *loops]
-        code.lines = []
-        code.begin("finish")
-        for name, op in self.private.items():
-            merge_copies(code, op, body.places[name], self.merged[name])
-        code.fall_through("abort")
-        if body.scratch:
-            code.do("call void @free(ptr %scratch)")
-        code.do("ret void")
-        lines += [*code.lines, "}"]
+    def write(self, checked: str = "", other: _Shell | None = None) -> Kernel:
+        """Write the kernel; launches that do not fulfil what is required run the function of another shell."""
+        function = self.write_function(KERNEL)
+        module, body = self.code.module, self.body
+        if other is not None:
+            module.declarations |= other.code.module.declarations
+            module.helpers |= other.code.module.helpers
+            body.notes["size checks"] = len(self.required)
         names = tuple(decl.name for decl in self.program.buffers if decl.role is not Role.SHARED)
         head = [m.ZEROS_DEFINITION, 'attributes #0 = { nounwind "no-trapping-math"="false" }']
-        text = "\n".join(head) + "\n" + code.module.text(["\n".join(lines)])
+        text = "\n".join(head) + "\n" + module.text([checked, function] if checked else [function])
         return Kernel(
             text,
             names,
@@ -157,6 +172,32 @@ class _Shell:
             body.notes,
         )
 
+    def write_function(self, name: str) -> str:
+        body, code = self.body, self.code
+        self._place_buffers()
+        before = body.scratch
+        self._place_slots()
+        body.notes |= {"private buffers": len(self.private), "segments": len(self.segments)}
+        body.notes["state bytes"] = body.scratch - before
+        if self.flat:
+            self._loop_over_invocations()
+        else:
+            self._loop_over_workgroups()
+        loops, code.lines = code.lines, []
+        self._prologue()
+        linkage = "" if name == KERNEL else "internal "
+        lines = [f"define {linkage}void @{name}(ptr noalias %block, i64 %first, i64 %last) #0 {{", "entry:"]
+        lines += [*code.allocations, *code.lines, *loops]
+        code.lines = []
+        code.begin("finish")
+        for buffer, op in self.private.items():
+            merge_copies(code, op, body.places[buffer], self.merged[buffer])
+        code.fall_through("abort")
+        if body.scratch:
+            code.do("call void @free(ptr %scratch)")
+        code.do("ret void")
+        return "\n".join([*lines, *code.lines, "}"])
+
     def _is_irregular(self) -> bool:
         notes = self.body.notes
         return notes["divergent loops"] > 0 and notes["gathers"] + notes["scatters"] > 0
@@ -168,7 +209,8 @@ class _Shell:
             if shared:
                 code.do(f"%b{number} = getelementptr i8, ptr %scratch, i64 {body.reserve(_bytes_of(decl))}")
             length = str(decl.count) if decl.count else f"%n{number}"
-            body.places[decl.name] = m.Place(f"%b{number}", length, decl.dtype, shared)
+            is_short = decl.count <= _MAX_SHORT if decl.count else bool(self.required)
+            body.places[decl.name] = m.Place(f"%b{number}", length, decl.dtype, shared, is_short=is_short)
         for name in self.private:
             size = _bytes_of(self.program.buffer(name))
             copies, stride = copies_of(size, self.step), -(-size // 64) * 64
@@ -176,7 +218,9 @@ class _Shell:
             self._clear(offset, copies * stride)
             pointer = code.put(f"getelementptr i8, ptr %scratch, i64 {offset}")
             self.merged[name] = place = body.places[name]
-            body.places[name] = m.Place(pointer, place.length, place.dtype, True, copies, stride)
+            body.places[name] = m.Place(
+                pointer, place.length, place.dtype, True, copies, stride, is_short=place.is_short
+            )
         self.pointer_lines, code.lines = code.lines, []
 
     def _place_slots(self) -> None:
@@ -220,6 +264,12 @@ class _Shell:
                 word(HEAD_WORDS + 2 * host + 1, "i64", f"%n{number}.wide")
                 code.do(f"%n{number} = trunc i64 %n{number}.wide to i32")
             host += 1
+        words, code.lines = code.lines, []
+        if self.required:
+            self._check_sizes()
+        sizes, code.lines = code.lines, words
+        self._load_launch_values()
+        code.lines += sizes
         self._choose_streams()
         if self.body.scratch:
             code.module.declarations["free"] = "declare void @free(ptr)"
@@ -234,6 +284,45 @@ class _Shell:
             code.begin("ready")
             code.lines += self.pointer_lines
         code.go("start")
+
+    def _load_launch_values(self) -> None:
+        """Load what the body asked for of buffers that do not change during a launch."""
+        code, body = self.code, self.body
+        for (buffer, index), name in body.launch_loads.items():
+            place = body.places[buffer]
+            is_inside = place.length.isdigit() and index < int(place.length)
+            found = m.load_uniform(code, place, str(index), checked=not is_inside, predicted=False)
+            code.do(f"{name} = freeze {ELEMENT[place.dtype]} {found}")
+
+    def _check_sizes(self) -> None:
+        """Leave a launch to the function with all checks unless it fulfils what is required, in 64 bits."""
+        code, notes = self.code, dict(self.body.notes)
+        fulfilled = "true"
+
+        def require(condition: str) -> None:
+            nonlocal fulfilled
+            fulfilled = code.put(f"and i1 {fulfilled}, {condition}")
+
+        for number, decl in enumerate(self.program.buffers):
+            if decl.role is not Role.SHARED and not decl.count:
+                require(code.put(f"icmp ule i64 %n{number}.wide, {_MAX_SHORT}"))
+        for bound in self.required:
+            length = code.put(f"zext i32 {self.body.places[bound.buffer].length} to i64")
+            product = "1"
+            for factor in bound.factors:
+                least, *more = map(self.body.uniform, factor)
+                for other in more:
+                    least = code.intrinsic("umin", "i32", [("i32", least), ("i32", other)], ["i32"])
+                product = code.put(f"mul i64 {product}, {code.put(f'zext i32 {least} to i64')}")
+                # Lengths are u32, so the next product is exact.
+                require(code.put(f"icmp ule i64 {product}, {length}"))
+        self.body.notes = notes
+        sized, checked = code.label("sized"), code.label("checked")
+        code.branch(fulfilled, sized, checked, likely=True)
+        code.begin(checked)
+        code.do(f"call void @{_CHECKED}(ptr %block, i64 %first, i64 %last)")
+        code.do("ret void")
+        code.begin(sized)
 
     def _choose_streams(self) -> None:
         """Compute the prefetch distance of a launch, and whether its stores fit into the caches."""
@@ -261,7 +350,7 @@ class _Shell:
         code.do(f"store i64 %first, ptr {at}")
         if self.width and self.program.stats().statements <= _MAX_PEELED_STATEMENTS:
             notes = dict(body.notes)
-            body.passed_guard = guard_of(self.segments[0]) if body.check_elimination else None
+            body.passed_guard = guard_of(self.segments[0]) if self.check_elimination else None
             end = self._end_of_guarded(body.passed_guard) if body.passed_guard else "%last"
             odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
             self._loop_over_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)

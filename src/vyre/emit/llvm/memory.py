@@ -21,8 +21,9 @@ from vyre.semantics.types import DType, Kind
 class Place(msgspec.Struct, frozen=True):
     """A buffer in a function: a pointer to its first element and its length in elements (u32).
 
-    A privatized buffer may have several ``copies``, ``copy_bytes`` apart: neighbouring lanes change different copies,
-    so that a load need not wait for the store of the lane before.
+    In a short buffer, certainly no index in bounds has the top bit. A privatized buffer may have several ``copies``,
+    ``copy_bytes`` apart: neighbouring lanes change different copies, so that a load need not wait for the store of the
+    lane before.
     """
 
     pointer: str
@@ -31,11 +32,7 @@ class Place(msgspec.Struct, frozen=True):
     is_shared: bool
     copies: int = 1
     copy_bytes: int = 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the length is a compile-time constant and no index in bounds has the top bit."""
-        return self.length.isdigit() and int(self.length) <= 1 << 31
+    is_short: bool = False
 
 
 _LINE_BYTES: Final = 64

@@ -6,11 +6,10 @@ the token of its declaration is stored without a mask; under another token, inac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from vyre.analyze.effects import unread_variables
-from vyre.analyze.ranges import proved_accesses
 from vyre.analyze.shapes import Layout, Shape, Shapes
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.divergent_exits import DivergentExits, divergent_exits
@@ -34,9 +33,10 @@ _MAX_UNPOLLED_ITERATIONS: Final = 4096
 class Statements(Expressions):
     """Writer of runs: the code of a program for one vector. The shell provides the mask, the ids and the memory.
 
-    ``program`` is the last program written, ``unread`` are its variables that are never read or assigned, ``returned``
-    are the lanes that have returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that
-    all lanes of the run pass; ``streams`` are the buffers to prefetch or to store past the caches.
+    ``proofs`` are the proved accesses of each program to write, by the program's identity. ``program`` is the last
+    program written, ``unread`` are its variables that are never read or assigned, ``returned`` are the lanes that have
+    returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that all lanes of the run pass;
+    ``streams`` are the buffers to prefetch or to store past the caches.
     """
 
     program: Program | None
@@ -47,9 +47,9 @@ class Statements(Expressions):
     returned: Cell | None
     run_end: str
 
-    def __init__(self, width: int, layout: Layout, *, check_elimination: bool) -> None:
+    def __init__(self, width: int, layout: Layout, proofs: Mapping[int, frozenset[int]]) -> None:
         super().__init__(width, layout)
-        self.check_elimination = check_elimination
+        self.proofs = proofs
         self.tokens = 0
         self.loops: list[LoopContext] = []
         self.program = None
@@ -61,7 +61,7 @@ class Statements(Expressions):
         if program is not self.program:
             self.program = program
             self.shapes = Shapes(program, self.layout)
-            self.proved = proved_accesses(program) if self.check_elimination else frozenset()
+            self.proved = self.proofs.get(id(program), frozenset())
             self.divergent_exits = divergent_exits(program.entry, self.shapes)
             self.unread = unread_variables(program)
             self.searches = searches_of(program, self.shapes) if self.width else Searches()
