@@ -23,8 +23,8 @@ def dispatcher() -> BackendDispatcher:
 # For each pass, statements that only it changes, before and after.
 OWN_WORK = {
     "guards": (
-        "if gid.x < y[0] {\n    out[select(gid.x < y[0], 1, 2)] = 1\n  }",
-        "if gid.x < y[0] {\n    out[select(true, 1, 2)] = 1\n  }",
+        "if gid.x < 5 {\n    out[select(gid.x < 9, 1, 2)] = 1\n  }",
+        "if gid.x < 5 {\n    out[select(true, 1, 2)] = 1\n  }",
     ),
     "stores": ("out[0] = y[0]\n  out[0] = y[1]", "out[0] = y[1]"),
     "barriers": ("out[0] = y[0]\n  barrier\n  out[1] = y[1]", "out[0] = y[0]\n  out[1] = y[1]"),
