@@ -29,8 +29,11 @@ class Range(msgspec.Struct, frozen=True):
 
     def meet(self, other: Range) -> Range:
         """What is known if both are true; the first alone if they cannot be, as in code that nothing reaches."""
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        return self if low > high else Range(low, high, either(self.below, other.below))
+        low = self.low if self.low >= other.low else other.low
+        high = self.high if self.high <= other.high else other.high
+        if low > high or (low == self.low and high == self.high and not other.below):
+            return self
+        return Range(low, high, either(self.below, other.below))
 
     def hull(self, other: Range) -> Range:
         """What is known if one of them is true."""

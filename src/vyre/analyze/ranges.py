@@ -113,6 +113,8 @@ class RangeWalk(Relations):
                 return self.variables[name]
             case n.Lit(bits, dtype):
                 return self.literal(bits, dtype)
+            case n.BinOp(op) | n.UnOp(op):
+                return self.computed(op, *given)
             case n.Load(buffer):
                 self.access(node, buffer, given[0])
                 key = ("load", buffer, given[0]) if buffer in self.fixed else ()
@@ -122,8 +124,6 @@ class RangeWalk(Relations):
                 return self.number(self.buffers[node.buffer].dtype)
             case n.BufLen(buffer):
                 return self.length(buffer)
-            case n.BinOp(op) | n.UnOp(op):
-                return self.computed(op, *given)
             case n.Select():
                 return self.computed("select", *given)
             case n.Cast(target) | n.Bitcast(target):

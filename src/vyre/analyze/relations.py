@@ -32,6 +32,10 @@ _DEPTH: Final = 4
 _MAX_CONJUNCTS: Final = 64
 _FLIPPED: Final = {"gt": "lt", "ge": "le"}
 _SORTED: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq"})
+# The operators of which one computation has several forms: one of them gets the number.
+_REGULAR: Final = _SORTED | {"gt", "ge", "ne", "le", "lnot"}
+# The operators whose results stay below what is above an operand.
+_BOUNDED: Final = frozenset({"add", "sub", "div", "mod", "shr", "and", "min", "max", "sat_sub", "select", "cast"})
 _COMPUTED: Final = frozenset({*OPERATORS, "select", "cast"})
 _TRUTH: Final = {False: Range(0, 0), True: Range(1, 1)}
 
@@ -48,6 +52,7 @@ class Relations:
         self.defined: list[tuple[Any, ...]] = []
         self.types: list[DType] = []
         self.always: list[Range] = []
+        self._literals: set[int] = set()
         self._ranges: dict[int, Range] = {}
         # What was known before each fact that was learned.
         self._learned: list[tuple[int, Range | None]] = []
@@ -68,12 +73,14 @@ class Relations:
             self.always.append(FULL[dtype] if always is None else always)
             if key:
                 self.numbers[dtype, *key] = number
+                if key[0] == "literal":
+                    self._literals.add(number)
         return number
 
     def computed(self, op: str, *given: int) -> int:
         """The number of an operator's value, with what follows of it here."""
         source = self.types[given[0]]
-        if source.is_integer or source is DType.BOOL:
+        if op in _REGULAR and (source.is_integer or source is DType.BOOL):
             if op in _FLIPPED:
                 op, given = _FLIPPED[op], given[::-1]
             if op == "ne":
@@ -101,7 +108,7 @@ class Relations:
         return self.number(dtype, "literal", bits, always=None if dtype.is_float else Range(value, value))
 
     def is_literal(self, number: int) -> bool:
-        return self.defined[number][:1] == ("literal",)
+        return number in self._literals
 
     def known(self, number: int) -> Range:
         found = self._ranges.get(number)
@@ -129,7 +136,7 @@ class Relations:
         """Note what is known of a number here, what follows for the values above it, and for its operands."""
         before = self.known(number)
         known = before.meet(more)
-        if known == before:
+        if known is before or known == before:
             return
         for value, slack in more.below.items():
             known = known.meet(Range(known.low, max(known.low, self.known(value).high - 1 - slack)))
@@ -179,13 +186,15 @@ class Relations:
         """A value and a constant, whose sum is a number without wrapping."""
         offset = 0
         for _ in range(_DEPTH):
-            match self.defined[number]:
-                case ("add", a, b) if self.is_literal(a) or self.is_literal(b):
-                    this, other, sign = (b, a, 1) if self.is_literal(a) else (a, b, 1)
-                case ("sub", a, b) if self.is_literal(b):
-                    this, other, sign = a, b, -1
-                case _:
-                    break
+            definition = self.defined[number]
+            if not definition or definition[0] not in ("add", "sub"):
+                break
+            op, this, other = definition
+            if op == "add" and this in self._literals:
+                this, other = other, this
+            if other not in self._literals:
+                break
+            sign = 1 if op == "add" else -1
             amount = self.known(other)
             if wraps("add" if sign > 0 else "sub", self.known(this), amount, self.types[number]):
                 break
@@ -195,7 +204,7 @@ class Relations:
     def _with_itself(self, number: int) -> Range:
         """What is known of a number, among it that it is no more than itself."""
         known = self.known(number)
-        if self.is_literal(number):
+        if number in self._literals:
             return known
         base, offset = self.base(number)
         return Range(known.low, known.high, either(known.below, {base: -1 - offset}))
@@ -236,11 +245,12 @@ class Relations:
             return
         else:
             found = self._computed_range(dtype, op, given)
-        self.learn(number, found)
+        if found is not FULL[dtype]:
+            self.learn(number, found)
         self._derived_at[number] = self._changes
 
     def _computed_range(self, dtype: DType, op: str, given: Sequence[int]) -> Range:
-        ranges = [self._with_itself(one) for one in given]
+        ranges = list(map(self._with_itself if op in _BOUNDED else self.known, given))
         match op:
             case "select":
                 return ranges[1].hull(ranges[2])

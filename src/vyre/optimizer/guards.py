@@ -23,7 +23,6 @@ from vyre.semantics.types import DType
 
 GUARDS: Final = (n.If, n.Loop, n.While, n.Select)
 _EFFECTS: Final = frozenset({n.Atomic, *n.SUBGROUP_EXCHANGES})
-_BRANCHING: Final = frozenset({n.Select, n.BinOp})
 _DECIDABLE: Final = frozenset({n.Var, n.BinOp, n.UnOp, n.Select, n.Cast})
 _REDUCED: Final = frozenset({"min", "max", "mod", "div", "and"})
 
@@ -59,7 +58,7 @@ class _Decider(RangeWalk):
         order = walk.postorder(root) if getters[type(root)] else [root]
         kinds = set(map(type, order))
         is_pure = kinds.isdisjoint(_EFFECTS)
-        contexts = _contexts(order) if is_pure and not kinds.isdisjoint(_BRANCHING) else _NO_CONTEXTS
+        contexts = _contexts(order) if is_pure and any(map(_is_branching, order)) else _NO_CONTEXTS
         numbers: list[int] = []
         made: list[n.Expr] = []
         opened: list[int] = []
@@ -131,6 +130,11 @@ class _Decider(RangeWalk):
         if not self.is_less(a, b):
             return None
         return left if op == "mod" else n.Lit(0, dtype)
+
+
+def _is_branching(node: n.Expr) -> bool:
+    """Whether one operand says what holds where another matters."""
+    return type(node) is n.Select or (type(node) is n.BinOp and node.op in ("and", "or"))
 
 
 # Whether to leave the innermost context, the operand (from the last one back) whose value opens another, and which.
