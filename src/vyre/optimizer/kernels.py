@@ -29,13 +29,14 @@ from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, WITHOUT_OPERANDS, Ar
 from vyre.optimizer.bytecode import rule_table
 from vyre.optimizer.evaluate import evaluate
 from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, WORKGROUP, in_records
-from vyre.optimizer.rewrite import note_literal, resolved, rewriting, same_value
+from vyre.optimizer.rewrite import resolved, rewriting, same_value, set_literal_bits
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
 from vyre.semantics.types import FLOATS, DType
 
 # Marks a representative that is still the number of a hash table slot.
 SLOT: Final = 1 << 31
+# How often the rows are simplified anew after a loop row was found invariant.
 MOST_SWEEPS: Final = 4
 # The generator of the region around the body of ``live``, by which dispatchers recognize it.
 LIVE: Final = "vyre.optimizer.live"
@@ -382,7 +383,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           if kind == {Kind.LITERAL.value} {{
             let low = a0[row]
             let high = a1[row]
-            {note_literal("row", "word", "low", "high")}
+            {set_literal_bits("row", "word", "low", "high")}
           }}
         }}
         {_KEY}

@@ -29,6 +29,7 @@ from vyre.optimizer.rules import RULES
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.types import DType
 
+# How often one row is rewritten in a sweep.
 MOST_STEPS: Final = 6
 _LITERAL, _OPERATION = Kind.LITERAL.value, Kind.OPERATION.value
 
@@ -45,7 +46,7 @@ def same_value(a: str, b: str) -> str:
     return f"(({a} == {b}) | ({literal} & {equal}))"
 
 
-def note_literal(row: str, head: str, low: str, high: str) -> str:
+def set_literal_bits(row: str, head: str, low: str, high: str) -> str:
     """Statements that set the known bits of a literal, unless it is a float.
 
     All words are set, since the row may have held a literal of another type.
@@ -71,8 +72,8 @@ def _operand_byte(head: str) -> str:
 def _follow_path(name: str) -> str:
     """Statements that follow a path to its row and read the row's type."""
     return f"""
-            let {name}_place = {name}_path >> 2
-            let {name} = select({name}_place == 0, a, select({name}_place == 1, b, select({name}_place == 2, c, row)))
+            let {name}_base = {name}_path >> 2
+            let {name} = select({name}_base == 0, a, select({name}_base == 1, b, select({name}_base == 2, c, row)))
             if ({name}_path < {ROW}) & (({name}_path & 3) != 0) {{ {name} = records[{name} * 16 + ({name}_path & 3)] }}
             let {name}_head = word
             if {name}_path < {ROW} {{ {name}_head = head[{name}] }}
@@ -80,10 +81,12 @@ def _follow_path(name: str) -> str:
 
 
 def _literal_bits(row: str) -> str:
+    """An expression: the bits of a literal, u64."""
     return f"(u64(a0[{row}]) | u64(a1[{row}]) << 32u64)"
 
 
 def _known_bits(row: str, bit: int) -> str:
+    """An expression: the mask of the bits of a row that are known to be ``bit``, u64."""
     return f"(u64(known{bit}[{row}]) | u64(known{bit + 2}[{row}]) << 32u64)"
 
 
@@ -247,7 +250,7 @@ def rewriting(table: RuleTable) -> str:
                   head[literal_row] = literal_head
                   a0[literal_row] = literal_low
                   a1[literal_row] = literal_high
-                  {note_literal("literal_row", "literal_head", "literal_low", "literal_high")}
+                  {set_literal_bits("literal_row", "literal_head", "literal_low", "literal_high")}
                   if first == {LITERAL_ROW} {{ new_a = literal_row }} else {{ new_b = literal_row }}
                 }}
                 word = (word & 0xffff) | code >> 24 << 16
@@ -311,5 +314,5 @@ def rewriting(table: RuleTable) -> str:
             a = u32(bits)
             b = u32(bits >> 32u64)
             c = {NONE}
-            {note_literal("row", "word", "a", "b")}
+            {set_literal_bits("row", "word", "a", "b")}
           }}"""

@@ -24,8 +24,8 @@ class Rows:
         self.second: list[int] = []
         self.levels: list[int] = []
         self.rare: dict[str, dict[int, int]] = {name: {} for name in _DEFAULTS}
-        # The barrier depth of rows, each from a first row on.
-        self._meetings: list[tuple[int, int]] = [(0, 0)]
+        # First rows and the barrier depth of the rows from there on.
+        self._barrier_depths: list[tuple[int, int]] = [(0, 0)]
 
     def add_literal(self, word: int, low: int, high: int) -> int:
         """Add a literal by its two words; return its row."""
@@ -65,13 +65,13 @@ class Rows:
 
     def note_meetings(self, count: int) -> None:
         """Set the barrier depth of the rows that follow."""
-        if self._meetings[-1][1] != count:
-            self._meetings.append((len(self.heads), count))
+        if self._barrier_depths[-1][1] != count:
+            self._barrier_depths.append((len(self.heads), count))
 
-    def _meetings_by_row(self, size: int) -> Array:
+    def _barrier_depth_by_row(self, size: int) -> Array:
         """The barrier depth of each row."""
-        starts, counts = zip(*self._meetings, strict=True)
-        return np.repeat(np.array(counts, np.uint32), np.diff([*starts, size]))
+        starts, depths = zip(*self._barrier_depths, strict=True)
+        return np.repeat(np.array(depths, np.uint32), np.diff([*starts, size]))
 
     def arena(self, scopes: Scopes) -> Arena:
         """Return all rows and scopes as an arena."""
@@ -79,8 +79,8 @@ class Rows:
         made = {"head": words(self.heads), "a0": words(self.first), "a1": words(self.second)}
         made |= {name: _scattered(len(levels), default, self.rare[name]) for name, default in _DEFAULTS.items()}
         by_level = order_by_level(levels.view(np.int32))
-        meetings = self._meetings_by_row(len(levels))
-        return Arena(len(levels), made, *by_level, meetings, *map(words, scopes.columns()))
+        barrier_depth = self._barrier_depth_by_row(len(levels))
+        return Arena(len(levels), made, *by_level, barrier_depth, *map(words, scopes.columns()))
 
 
 class Scopes:
