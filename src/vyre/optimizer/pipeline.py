@@ -129,9 +129,9 @@ class _Rounds:
         self.waits = self.hits = self.sweeps = 0
 
     def run(self, program: Program) -> tuple[Program, Report]:
-        rows_before = rows_after = rounds = 0
+        rows_before = rows_after = most_rows = rounds = 0
         program = self._with_host_passes(program)
-        is_changing = True
+        is_changing, is_new = True, True
         while is_changing and rounds < _MOST_ROUNDS:
             rounds += 1
             arena, outline = self._timed("encode", encode, program)
@@ -142,14 +142,17 @@ class _Rounds:
             self.fired.update(findings.fired)
             # A result that is larger, has no room for its names, or launches differently is dropped.
             rows_before = rows_before or arena.rows
+            # What passes on the host made may be larger than the original.
+            most_rows = arena.rows if is_new else most_rows
             before = outline.program
             is_launched_alike = self.keep_geometry or not works_together(before) or works_together(better)
-            if live > rows_before or statements > MAX_STATEMENTS or not is_launched_alike:
+            if live > most_rows or statements > MAX_STATEMENTS or not is_launched_alike:
                 rows_after = rows_after or rows_before
                 break
             is_changing &= better != program
             program, rows_after = self._with_host_passes(better), live
-            is_changing |= program is not better
+            is_new = program is not better
+            is_changing |= is_new
         fired = {name: count for name, count in self.fired.items() if count}
         report = Report(rows_before, rows_after, fired, rounds, self.sweeps, tuple(self.stages), self.waits, self.hits)
         return program, msgspec.structs.replace(report, most_workgroups=self.most_workgroups)
