@@ -86,9 +86,22 @@ class Expressions(Accesses):
         return value.text
 
     def _evaluate(self, root: n.Expr) -> Value:
-        return walk.fold(root, self._expression)
+        known = self.facts.values
+        return walk.fold_to_leaves(root, self._expression, known) if known else walk.fold(root, self._expression)
+
+    def _in_row(self, value: Value) -> Value:
+        """Return lane 0 of a value of a row's facts."""
+        if not value.shape.stride:
+            return value
+        element, place = ELEMENT[value.dtype], self.row_place
+        if element != "i64":
+            place = self.code.put(f"trunc i64 {place} to {element}")
+        return Value(value.dtype, value.shape, self.scalar.op("add", element, value.text, place))
 
     def _expression(self, node: n.Expr, given: list[Value]) -> Value:
+        known = self.facts.values.get(id(node))
+        if known is not None:
+            return self._in_row(known)
         match node:
             case n.Var(name):
                 value = self.values.get(name)

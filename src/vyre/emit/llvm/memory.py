@@ -49,8 +49,8 @@ def element_address(code: Code, place: Place, index: str, lanes: int) -> str:
     return code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, {shaped('i64', lanes)} {wide}")
 
 
-def _first_address(code: Code, place: Place, base: str) -> str:
-    """Return the address of the first of consecutive elements.
+def first_address(code: Code, place: Place, base: str) -> str:
+    """Return the address of the first of consecutive elements, whose indices wrap around in short buffers only.
 
     In a short buffer a base with the top bit is negative: the indices in bounds are those after the wrap-around.
     """
@@ -90,13 +90,12 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool, predict
     return Lanes(code, 0).from_memory(place.dtype, raw)
 
 
-def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
-    """Load the elements from ``base`` on under the mask; their indices wrap around in short buffers only.
+def load_consecutive(code: Code, dtype: DType, address: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
+    """Load consecutive elements under the mask.
 
     ``prefetch`` also prefetches the memory that is ``%ahead`` bytes further.
     """
-    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
-    address = _first_address(code, place, base)
+    kind, size = shaped(STORED[dtype], lanes), dtype.bytes
     if prefetch:
         further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
         for line in range(0, lanes * size, _LINE_BYTES):
@@ -106,7 +105,7 @@ def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int,
     if mask == ALL:
         return code.put(f"load {kind}, ptr {address}, align {size}")
     arguments = [(f"ptr align {size}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")]
-    return code.intrinsic("masked.load", kind, arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+    return code.intrinsic("masked.load", kind, arguments, [suffix(STORED[dtype], lanes), "p0"])
 
 
 def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold: bool = False) -> str:
@@ -155,11 +154,10 @@ def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bo
 
 
 def store_consecutive(
-    code: Code, place: Place, base: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
+    code: Code, dtype: DType, address: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
 ) -> None:
-    """Store elements from ``base`` on under the mask; whole lines bypass the caches if ``%cached`` is 0."""
-    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
-    address = _first_address(code, place, base)
+    """Store consecutive elements under the mask; whole lines bypass the caches if ``%cached`` is 0."""
+    kind, size = shaped(STORED[dtype], lanes), dtype.bytes
     if streamed:
         past, through, done = (code.label(hint) for hint in ("past", "through", "done"))
         whole = min(64, size * lanes)
@@ -178,7 +176,7 @@ def store_consecutive(
         code.do(f"store {kind} {raw}, ptr {address}, align {size}")
     else:
         arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
-        code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+        code.intrinsic("masked.store", "void", arguments, [suffix(STORED[dtype], lanes), "p0"])
     if streamed:
         code.fall_through(done)
 

@@ -1,0 +1,342 @@
+"""Rows: what scalar code finds out once about a row of invocations, so that its vectors need no checks and no masks.
+
+A row is a range of invocations along the lanes' axis; all other ids are uniform in it. An expression of ids, literals,
+lengths and buffers that the program does not write is uniform in the row, or linear: it grows by one from lane to
+lane. Comparisons of a linear with a uniform value, clamps, remainders and bounds checks of linear indices have one
+outcome in a single interval of the row, which is computed here. The intersection of the intervals is the interior of
+the row. There the outcomes are constants, and accesses with linear indices are vectors from an address on that is
+computed once. The vectors outside the interior run code that assumes nothing.
+
+Which of its outcomes a comparison has in the interior is chosen by its form: what is compared with a small literal is
+assumed to be above it, anything else below. A wrong choice costs time only: the interior is then short or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from vyre.analyze.effects import written_buffers
+from vyre.analyze.shapes import Layout, Shape
+from vyre.emit.llvm import memory as m
+from vyre.emit.llvm.expressions import Expressions
+from vyre.emit.llvm.text import ELEMENT, STORED
+from vyre.emit.llvm.values import NO_FACTS, Facts, Value
+from vyre.ir import nodes as n
+from vyre.ir import walk
+from vyre.ir.buffers import Role
+from vyre.ir.program import Program
+from vyre.semantics.types import DType, Kind
+
+# Comparisons with literals up to this one are those with the start of a row.
+_MAX_START: Final = 16
+# Remainders by smaller literals have one quotient for too few lanes.
+_MIN_DIVISOR: Final = 256
+# Each condition takes a few scalar instructions per row.
+_MAX_CONDITIONS: Final = 64
+_SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_TRUTH: Final = {True: Value(DType.BOOL, Shape.UNIFORM, "true"), False: Value(DType.BOOL, Shape.UNIFORM, "false")}
+_Found = Value | None
+
+
+class Interior(msgspec.Struct, frozen=True):
+    """The part of a row, as the texts of its i64 limits, in which ``facts`` hold."""
+
+    first: str
+    last: str
+    facts: Facts
+
+
+class Rows(Expressions):
+    """Writer of the code that computes the interior of a row. The ids of the other axes are in ``id_values``."""
+
+    def interior(self, program: Program, first: str, last: str) -> Interior:
+        """Write the code for a program with unique names and for the row between two ids of the lanes' axis."""
+        layout, active, notes = self.layout, self.has_active_lane, dict(self.notes)
+        self._axis = layout.axis
+        self._constant_buffers = frozenset(
+            decl.name for decl in program.buffers if decl.role is not Role.SHARED
+        ) - written_buffers(program)
+        self._assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
+        self._middle = self.code.put(f"lshr i64 {self.code.put(f'add i64 {first}, {last}')}, 1")
+        self._first, self._last = first, last
+        self._variables: dict[str, Value] = {}
+        self._values: dict[int, Value] = {}
+        self._addresses: dict[int, str] = {}
+        self._conditions: dict[tuple[str, ...], str] = {}
+        # Scalar code, which runs whether or not the invocations execute the expression: no proof covers it.
+        self.layout, self.has_active_lane, self.facts = Layout(layout.workgroup_size, 1), False, NO_FACTS
+        self._scan(program.entry)
+        self.layout, self.has_active_lane, self.notes = layout, active, notes
+        return Interior(self._first, self._last, Facts(self._values, self._addresses))
+
+    def _scan(self, body: n.Body) -> None:
+        for statement in body:
+            match statement:
+                case n.Let(name, value):
+                    found = self._row(value)
+                    if found is not None and name not in self._assigned:
+                        self._variables[name] = found
+                case n.If():
+                    self._scan_branch(statement)
+                case n.Store(index=index, value=value):
+                    at = self._row(index)
+                    self._row(value)
+                    self._cover(statement, at)
+                case _:
+                    self._scan_operands(walk.operands(statement))
+                    for inner in walk.bodies(statement):
+                        self._scan(inner)
+
+    def _scan_operands(self, roots: Iterable[n.Expr]) -> None:
+        for root in roots:
+            self._row(root)
+
+    def _scan_branch(self, statement: n.If) -> None:
+        condition = self._row(statement.condition)
+        truth = condition.text if condition is not None else ""
+        if truth != "false":
+            self._scan(statement.then)
+        if truth != "true":
+            self._scan(statement.otherwise)
+        is_check = len(statement.then) == 1 and isinstance(statement.then[0], n.Store) and not statement.otherwise
+        if is_check and condition is not None and id(statement.then[0]) in self._addresses:
+            self._assume(statement.condition, condition)
+
+    def _row(self, root: n.Expr) -> _Found:
+        """Return the value of an expression where the lanes' axis has id 0, if it is uniform or linear."""
+        return walk.fold(root, self._row_node)
+
+    def _row_node(self, node: n.Expr, given: list[_Found]) -> _Found:
+        match node:
+            case n.Var(name):
+                return self._variables.get(name)
+            case n.Lit() | n.BufLen() | n.NumWorkgroups():
+                return self._expression(node, [])
+            case n.InvocationId(axis) if axis == self._axis:
+                return Value(DType.U32, Shape.LINEAR, "0")
+            case n.InvocationId(axis) | n.WorkgroupId(axis) | n.LocalId(axis):
+                return self.id_values[type(node), axis] if axis != self._axis else None
+            case n.Load():
+                found = self._row_load(node, given[0])
+            case n.BinOp() | n.UnOp() | n.Select() | n.Cast() | n.Bitcast() | n.Fma():
+                found = self._row_operator(node, given)
+            case _:
+                return None
+        if found is not None:
+            self._values[id(node)] = found
+        return found
+
+    def _row_load(self, load: n.Load, index: _Found) -> _Found:
+        if index is None:
+            return None
+        if index.shape.stride:
+            self._cover(load, index)
+            return None
+        return self._load(load, index) if load.buffer in self._constant_buffers else None
+
+    def _row_operator(
+        self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[_Found]
+    ) -> _Found:
+        if isinstance(node, n.Select) and given[0] is not None:
+            condition = given[0]
+            if condition.text in ("true", "false"):
+                return given[1 if condition.text == "true" else 2]
+            if id(node.true_value) in self._addresses and isinstance(node.false_value, n.Lit):
+                self._assume(node.condition, condition)
+                return None
+        values = [value for value in given if value is not None]
+        if len(values) < len(given):
+            return None
+        if not any(value.shape.stride for value in values):
+            return self._folded(node, values)
+        return self._row_linear(node, values)
+
+    def _folded(self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]) -> Value:
+        """Apply an operator to uniform values; truth values fold."""
+        texts = [value.text for value in given]
+        match node:
+            case n.BinOp("and", _, _) if given[0].dtype is DType.BOOL and {"true", "false"} & set(texts):
+                return _TRUTH[False] if "false" in texts else given[texts[0] == "true"]
+            case n.BinOp("or", _, _) if given[0].dtype is DType.BOOL and {"true", "false"} & set(texts):
+                return _TRUTH[True] if "true" in texts else given[texts[0] == "false"]
+            case n.UnOp("lnot") if texts[0] in ("true", "false"):
+                return _TRUTH[texts[0] == "false"]
+        return self._operator(node, given)
+
+    def _row_linear(
+        self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]
+    ) -> _Found:
+        """Return what an operator gives of values of which some are linear."""
+        dtype, strides = given[0].dtype, [value.shape.stride or 0 for value in given]
+        if isinstance(node, n.Cast | n.Bitcast):
+            return self._converted(node.target, given[0]) if dtype.is_integer else None
+        if isinstance(node, n.Select):
+            is_linear = not strides[0] and strides[1] == strides[2]
+            return self._linear(self._operator(node, given)) if is_linear else None
+        if not isinstance(node, n.BinOp) or not dtype.is_integer or dtype.bits < 32:
+            return None
+        if node.op in ("add", "sub"):
+            stride = strides[0] + strides[1] if node.op == "add" else strides[0] - strides[1]
+            value = self._operator(node, given)
+            return None if stride not in (0, 1) else self._linear(value) if stride else value
+        op, left, right = node.op, given[0], given[1]
+        if strides == [0, 1] and (op in _SWAPPED or op in ("min", "max")):
+            op, left, right = _SWAPPED.get(op, op), right, left
+        elif strides != [1, 0]:
+            return None
+        if len(self._conditions) >= _MAX_CONDITIONS:
+            return None
+        if op in _SWAPPED:
+            return self._compared(op, left, right)
+        return self._clamped(op, left, right) or self._divided(node, left, right)
+
+    def _linear(self, value: Value) -> Value:
+        return Value(value.dtype, Shape(1, value.dtype), value.text)
+
+    def _converted(self, target: DType, value: Value) -> _Found:
+        """Convert a linear integer; to more bits, where it does not wrap around."""
+        source = value.dtype
+        if not target.is_integer or target.bits < 32 or source.bits < 32:
+            return None
+        if target.bits <= source.bits:
+            text = value.text
+            if target.bits < source.bits:
+                text = self.code.put(f"trunc i64 {text} to i32")
+            return self._linear(Value(target, Shape.UNIFORM, text))
+        # As a signed number, the value at id 0 is at most 2**31 away from 0, and the lanes count up from there.
+        code, start = self.code, self.code.put(f"sext i32 {value.text} to i64")
+        least, most = (0, 1 << 32) if source is DType.U32 else (-(1 << 31), 1 << 31)
+        first = code.intrinsic("smax", "i64", [("i64", code.put(f"sub i64 {least}, {start}")), ("i64", "0")], ["i64"])
+        self._meet(first, code.put(f"sub i64 {most}, {start}"))
+        return self._linear(Value(target, Shape.UNIFORM, start))
+
+    def _compared(self, op: str, left: Value, right: Value) -> Value:
+        """Return the outcome of a comparison with a uniform value, in the interior."""
+        is_start = right.text.isdecimal() and int(right.text) <= _MAX_START
+        if op in ("eq", "ne"):
+            (self._require_above if is_start else self._require_below)(left, right, inclusive=False)
+            return _TRUTH[op == "ne"]
+        is_below = op in ("lt", "le")
+        if is_start:
+            self._require_above(left, right, inclusive=op in ("ge", "lt"))
+        else:
+            self._require_below(left, right, inclusive=op in ("le", "gt"))
+        return _TRUTH[is_below is not is_start]
+
+    def _clamped(self, op: str, left: Value, right: Value) -> _Found:
+        """Return a linear value that a clamp leaves as it is, or the limit where it is small."""
+        match op:
+            case "min" if right.text.isdecimal() and int(right.text) <= _MAX_START:
+                self._require_above(left, right, inclusive=True)
+                return right
+            case "min":
+                self._require_below(left, right, inclusive=True)
+                return left
+            case "max":
+                self._require_above(left, right, inclusive=True)
+                return left
+            case "sat_sub" if left.dtype.kind is not Kind.SIGNED:
+                self._require_above(left, right, inclusive=True)
+                return self._linear(self._binary("sub", left, right))
+        return None
+
+    def _divided(self, node: n.BinOp, left: Value, right: Value) -> _Found:
+        """Return the quotient or the remainder by a uniform divisor, with the quotient of the middle of the row.
+
+        The id itself is left out: its remainders are rarely those of coordinates that wrap around at the end of a row.
+        """
+        is_small = right.text.isdecimal() and int(right.text) < _MIN_DIVISOR
+        if node.op not in ("div", "mod") or left.dtype.kind is Kind.SIGNED or is_small or left.text == "0":
+            return None
+        place = self._middle
+        if left.dtype.bits < 64:
+            place = self.code.put(f"trunc i64 {place} to {ELEMENT[left.dtype]}")
+        middle = self._binary("add", left, Value(left.dtype, Shape.UNIFORM, place))
+        quotient = self._binary("div", middle, right)
+        start = self._binary("mul", quotient, right)
+        rest = self._linear(self._binary("sub", left, start))
+        self._require_above(left, start, inclusive=True)
+        self._require_below(rest, right, inclusive=False)
+        return quotient if node.op == "div" else rest
+
+    def _meet(self, first: str, last: str) -> None:
+        """Intersect the interior with an interval."""
+        if first != "0":
+            self._first = self.code.intrinsic("umax", "i64", [("i64", self._first), ("i64", first)], ["i64"])
+        self._last = self.code.intrinsic("umin", "i64", [("i64", self._last), ("i64", last)], ["i64"])
+
+    def _assume(self, root: n.Expr, condition: Value) -> None:
+        """Let the interior be empty unless a uniform condition holds."""
+        self._last = self.code.put(f"select i1 {condition.text}, i64 {self._last}, i64 0")
+        self._values[id(root)] = _TRUTH[True]
+
+    def _require_below(self, left: Value, right: Value, *, inclusive: bool) -> str:
+        """Keep where a linear value is below a limit, or equal to it; return whether it is at id 0.
+
+        Values that are not below the limit at id 0 come below it when they have wrapped around.
+        """
+        key = ("below", left.dtype.label, left.text, right.text, "equal" if inclusive else "")
+        if key in self._conditions:
+            return self._conditions[key]
+        code, (start, limit) = self.code, self._ordered(left, right)
+        is_below = code.put(f"icmp {'ule' if inclusive else 'ult'} i64 {start}, {limit}")
+        if inclusive:
+            limit = self._saturating_add(limit, "1")
+        straight = code.put(f"sub i64 {limit}, {start}")
+        first = code.put(f"sub i64 {'0' if left.dtype.bits == 64 else str(1 << 32)}, {start}")
+        self._meet(
+            code.put(f"select i1 {is_below}, i64 0, i64 {first}"),
+            code.put(f"select i1 {is_below}, i64 {straight}, i64 {self._saturating_add(first, limit)}"),
+        )
+        self._conditions[key] = is_below
+        return is_below
+
+    def _require_above(self, left: Value, right: Value, *, inclusive: bool) -> None:
+        """Keep where a linear value is above a limit, or equal to it, and has not wrapped around."""
+        key = ("above", left.dtype.label, left.text, right.text, "equal" if inclusive else "")
+        if key in self._conditions:
+            return
+        code, (start, limit) = self.code, self._ordered(left, right)
+        is_above = code.put(f"icmp {'uge' if inclusive else 'ugt'} i64 {start}, {limit}")
+        missing = code.put(f"sub i64 {limit}, {start}")
+        if not inclusive:
+            missing = self._saturating_add(missing, "1")
+        most = "-1" if left.dtype.bits == 64 else str((1 << 32) - 1)
+        self._meet(
+            code.put(f"select i1 {is_above}, i64 0, i64 {missing}"),
+            code.put(f"sub i64 {most}, {start}"),
+        )
+        self._conditions[key] = is_above
+
+    def _saturating_add(self, a: str, b: str) -> str:
+        return self.code.intrinsic("uadd.sat", "i64", [("i64", a), ("i64", b)], ["i64"])
+
+    def _ordered(self, *values: Value) -> list[str]:
+        """Return integers as unsigned i64 in the order of their type."""
+        found = []
+        for value in values:
+            element, text = ELEMENT[value.dtype], value.text
+            if value.dtype.kind is Kind.SIGNED:
+                text = self.code.put(f"xor {element} {text}, {-(1 << (value.dtype.bits - 1))}")
+            if value.dtype.bits < 64:
+                text = self.code.put(f"zext {element} {text} to i64")
+            found.append(text)
+        return found
+
+    def _cover(self, access: n.Load | n.Store, index: _Found) -> None:
+        """Keep where a linear index is in bounds, and note the address of its element at id 0."""
+        if index is None or not index.shape.stride or access.buffer in self.next_slots:
+            return
+        if len(self._conditions) >= _MAX_CONDITIONS:
+            return
+        code, place = self.code, self.places[access.buffer]
+        length = Value(DType.U32, Shape.UNIFORM, place.length)
+        is_below = self._require_below(index, length, inclusive=False)
+        # An index that is not below the length at id 0 is negative there.
+        wide = code.put(f"zext i32 {index.text} to i64")
+        negative = code.put(f"sub i64 {wide}, {1 << 32}")
+        start = code.put(f"select i1 {is_below}, i64 {wide}, i64 {negative}")
+        self._addresses[id(access)] = code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, i64 {start}")
