@@ -22,7 +22,7 @@ import vyre
 from vyre import f32, f64
 
 SHAPES = ((64, 1), (16, 4), (8, 8), (4, 4, 4), (1, 64))
-BLOCK_SECONDS = 0.02
+BLOCK_SECONDS = 0.004
 
 
 class Case(msgspec.Struct):

@@ -12,7 +12,7 @@ from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.masks import Masks
 from vyre.emit.llvm.memory import ALL
-from vyre.emit.llvm.streams import MIN_VECTOR_BYTES
+from vyre.emit.llvm.streams import MIN_VECTOR_BYTES, Streams
 from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
 from vyre.emit.llvm.values import NO_FACTS, Value
 from vyre.ir import nodes as n
@@ -22,8 +22,8 @@ from vyre.semantics.types import DType
 class Accesses(Masks):
     """Writer of loads and stores.
 
-    ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty. ``row_place`` is the id of lane 0 along
-    the lanes' axis, as i64, where there are ``facts``.
+    ``streams`` are the buffers to prefetch or to store past the caches. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty. ``row_place`` is the id of lane 0 along
+    the lanes' axis, as i64, where there are ``facts``, and ``row_mask`` the lanes of which they hold.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
@@ -31,9 +31,9 @@ class Accesses(Masks):
         self.layout, self.step = layout, layout.step
         self.proved: frozenset[int] = frozenset()
         self.facts = NO_FACTS
-        self.row_place = ""
+        self.row_place, self.row_mask = "", ALL
         self.prefetch: frozenset[int] = frozenset()
-        self.streamed: frozenset[str] = frozenset()
+        self.streams = Streams()
         self.mask, self.has_active_lane = ALL, True
         self.places: dict[str, m.Place] = {}
         self.notes = dict.fromkeys(
@@ -81,7 +81,7 @@ class Accesses(Masks):
             self.notes["linear loads"] += 1
             prefetch = id(load) in self.prefetch and self._fills_lines(place)
             address = self._row_address(load, place)
-            raw = m.load_consecutive(code, place.dtype, address, ALL, width, prefetch=prefetch)
+            raw = m.load_consecutive(code, place.dtype, address, self.row_mask, width, prefetch=prefetch)
         elif index.shape.stride == 1:
             self.notes["linear loads"] += 1
             prefetch = id(load) in self.prefetch and self._fills_lines(place)
@@ -143,9 +143,9 @@ class Accesses(Masks):
         raw = self.vector.to_memory(place.dtype, self._vector(value))
         if id(store) in self.facts.addresses:
             self.notes["linear stores"] += 1
-            streamed = store.buffer in self.streamed and self._fills_lines(place)
+            past_caches = self.facts.past_caches.get(id(store), "") if self.row_mask == ALL else ""
             address = self._row_address(store, place)
-            m.store_consecutive(code, place.dtype, address, raw, self.mask, width, streamed=streamed)
+            m.store_consecutive(code, place.dtype, address, raw, self.mask, width, past_caches=past_caches)
             return
         vector = self._vector(index)
         if index.shape.stride != 1:
@@ -153,18 +153,15 @@ class Accesses(Masks):
             m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width)
             return
         self.notes["linear stores"] += 1
-        streamed = store.buffer in self.streamed and self._fills_lines(place)
         is_straight = place.is_short or not index.shape.wraps
         if is_straight and (proved or self.mask != ALL):
             mask = self._allowed(place, vector, proved)
-            address = m.first_address(code, place, index.text)
-            m.store_consecutive(code, place.dtype, address, raw, mask, width, streamed=streamed)
+            self._store_linear(store, place, index, raw, mask)
             return
         near, far, end = (code.label(hint) for hint in ("near", "far", "end"))
         self._branch_if_near(place, index, proved, near, far)
         code.begin(near)
-        address = m.first_address(code, place, index.text)
-        m.store_consecutive(code, place.dtype, address, raw, self.mask, width, streamed=streamed)
+        self._store_linear(store, place, index, raw, self.mask)
         code.go(end)
         code.begin(far)
         allowed = self._allowed(place, vector, proved)
@@ -173,6 +170,16 @@ class Accesses(Masks):
         else:
             m.scatter(code, place, vector, raw, allowed, width, cold=True)
         code.fall_through(end)
+
+    def _store_linear(self, store: n.Store, place: m.Place, index: Value, raw: str, mask: str) -> None:
+        code, width, past_caches = self.code, self.width, ""
+        address = m.first_address(code, place, index.text)
+        if self._is_streamed(store, place):
+            past_caches = m.is_whole_line(code, place.dtype, address, width)
+        m.store_consecutive(code, place.dtype, address, raw, mask, width, past_caches=past_caches)
+
+    def _is_streamed(self, store: n.Store, place: m.Place) -> bool:
+        return store.buffer in self.streams.written and self._fills_lines(place)
 
     def _store_uniform(self, place: m.Place, index: Value, value: Value, proved: bool) -> None:
         code = self.code

@@ -19,7 +19,7 @@ from vyre.emit.llvm.if_conversion import if_convert
 from vyre.emit.llvm.interleaving import interleave_factor
 from vyre.emit.llvm.memory import ALL
 from vyre.emit.llvm.privatization import copies_of, merge_copies, privatized_buffers
-from vyre.emit.llvm.rows import Interior
+from vyre.emit.llvm.rows import Row
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.streams import PREFETCH_BYTES, PREFETCH_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
 from vyre.emit.llvm.text import ELEMENT, shaped, spread
@@ -101,10 +101,13 @@ class _Shell:
         self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or has_one_lane)
         layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots, axis)
         self.body = Statements(self.width, layout, check_elimination=check_elimination)
-        self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in expressions if isinstance(node, _IDS))
+        self.body.streams = self.streams = streams_of(program)
+        if any(kind is n.InvocationId and at != axis for kind, at in self.ids):
+            # Neighbouring rows are in the caches already, and each is one stream.
+            self.body.streams = self.streams = Streams(written=self.streams.written)
         self.private = privatized_buffers(program)
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
@@ -297,39 +300,44 @@ class _Shell:
                 self.body.id_values[kind, axis] = Value(DType.U32, Shape.UNIFORM, text)
 
     def _write_row(self, first: str, last: str) -> None:
-        """Write the vectors of a row: those of its interior without masks and checks, if the program is short.
+        """Write the vectors of a row, which start at multiples of their width.
 
-        Vectors start at multiples of their width. Those outside the interior, in front of it and behind it, are
-        written once, in a loop that is entered twice.
+        The invocations in front of the interior and behind it run general code, which is written once, in a loop that is
+        entered twice. In the interior, complete vectors run code without masks; of the first and the last vector, only
+        the invocations of the interior take part. Long programs are general code only.
         """
         body, code = self.body, self.code
         if not self.width:
             self._loop_over_whole(first, last, "ran", NO_FACTS)
             return
-        at, until = code.allocate("i64"), code.allocate("i64")
-        start = code.put(f"and i64 {first}, {-self.step}")
-        code.do(f"store i64 {start}, ptr {at}")
         has_interior = self.program.stats().statements <= _MAX_PEELED_STATEMENTS
-        interior = Interior(first, last, NO_FACTS)
+        row = Row(first, last)
         if has_interior and body.check_elimination:
-            interior = body.interior(self.segments[0], first, last)
-        split = interior_end = last
-        if has_interior:
-            above = code.put(f"and i64 {code.put(f'add i64 {interior.first}, {self.step - 1}')}, {-self.step}")
-            below = code.put(f"and i64 {interior.last}, {-self.step}")
-            exists = code.put(f"icmp ult i64 {above}, {below}")
-            split = code.put(f"select i1 {exists}, i64 {above}, i64 {last}")
-            interior_end = below
-        code.do(f"store i64 {split}, ptr {until}")
-        code.fall_through("edges")
-        place, end = code.put(f"load i64, ptr {at}"), code.put(f"load i64, ptr {until}")
-        code.branch(code.put(f"icmp ult i64 {place}, {end}"), "edge", "edged")
+            row = body.row(self.segments[0], first, last)
+        if row.is_active:
+            code.branch(row.is_active, "active", "ran")
+            code.begin("active")
+        before, behind, has_partial = row.first, row.last, bool(row.facts.addresses)
+        if not has_partial:
+            before = code.put(f"and i64 {code.put(f'add i64 {before}, {self.step - 1}')}, {-self.step}")
+            behind = self._vector_start(behind)
+        exists = code.put(f"icmp ult i64 {before}, {behind}") if has_interior else "false"
+        before = code.put(f"select i1 {exists}, i64 {before}, i64 {last}")
+        at, since, until = (code.allocate("i64") for _ in range(3))
+
+        def enter(start: str, end: str) -> None:
+            for place, text in ((at, self._vector_start(start)), (since, start), (until, end)):
+                code.do(f"store i64 {text}, ptr {place}")
+            code.go("edges")
+
+        enter(first, before)
+        code.begin("edges")
+        place, start, end = (code.put(f"load i64, ptr {name}") for name in (at, since, until))
+        begin = code.intrinsic("umax", "i64", [("i64", place), ("i64", start)], ["i64"])
+        code.branch(code.put(f"icmp ult i64 {begin}, {end}"), "edge", "edged")
         code.begin("edge")
-        notes, streams = dict(body.notes), body.streams
-        body.run_end, body.mask, body.streams = code.label("next"), self._mask_between(place, first, last), Streams()
-        self._vector_ids(place)
-        body.write_run(self.segments[0])
-        code.fall_through(body.run_end)
+        notes, streams, body.streams = dict(body.notes), body.streams, Streams()
+        self._write_partial(place, start, end, row.edge_facts)
         code.do(f"store i64 {code.put(f'add i64 {place}, {self.step}')}, ptr {at}")
         body.poll("edges")
         code.begin("edged")
@@ -338,12 +346,43 @@ class _Shell:
             return
         code.branch(code.put(f"icmp eq i64 {end}, {last}"), "ran", "interior")
         code.begin("interior")
+        inside = self._vector_start(before)
+        code.do(f"store i64 {inside}, ptr {at}")
+        if has_partial:
+            code.branch(code.put(f"icmp ult i64 {inside}, {before}"), "partial", "whole")
+            code.begin("partial")
+            place = code.put(f"load i64, ptr {at}")
+            self._write_partial(place, before, behind, row.facts)
+            code.do(f"store i64 {code.put(f'add i64 {place}, {self.step}')}, ptr {at}")
+            code.go("whole")
+        else:
+            code.go("whole")
+        code.begin("whole")
         body.notes, body.streams = notes, streams
-        self._loop_over_whole(split, interior_end, "passed", interior.facts)
+        inside = code.put(f"load i64, ptr {at}")
+        end = self._vector_start(behind)
+        self._loop_over_whole(inside, end, "passed", row.facts)
         code.begin("passed")
-        code.do(f"store i64 {interior_end}, ptr {at}")
-        code.do(f"store i64 {last}, ptr {until}")
-        code.go("edges")
+        if has_partial:
+            # The loop over whole vectors may have had none to run, where the interior ends in its first vector.
+            next_ = code.intrinsic("umax", "i64", [("i64", inside), ("i64", end)], ["i64"])
+            code.do(f"store i64 {next_}, ptr {at}")
+            code.branch(code.put(f"icmp ult i64 {next_}, {behind}"), "partial", "behind")
+            code.begin("behind")
+        enter(behind, last)
+
+    def _vector_start(self, place: str) -> str:
+        """Return the start of the vector in which an id lies."""
+        return self.code.put(f"and i64 {place}, {-self.step}")
+
+    def _write_partial(self, place: str, first: str, last: str, facts: Facts) -> None:
+        """Write the vector at ``place`` for its invocations between two ids; there is one."""
+        body = self.body
+        body.run_end, body.mask = self.code.label("next"), self._mask_between(place, first, last)
+        body.row_place, body.row_mask = place, body.mask
+        self._vector_ids(place)
+        body.write_run(self.segments[0], facts)
+        self.code.fall_through(body.run_end)
 
     def _mask_between(self, place: str, first: str, last: str) -> str:
         """Return the lanes of the vector at ``place`` whose ids are in the row."""
@@ -369,7 +408,7 @@ class _Shell:
         here = code.put(f"load i64, ptr {at}")
         code.branch(code.put(f"icmp ult i64 {here}, {span}"), lanes, pause)
         code.begin(lanes)
-        body.row_place = here
+        body.row_place, body.row_mask = here, ALL
         self._vector_ids(here)
         body.write_run(self.segments[0], facts)
         code.fall_through(body.run_end)

@@ -153,23 +153,31 @@ def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bo
         code.fall_through(done)
 
 
+def is_whole_line(code: Code, dtype: DType, address: str, lanes: int) -> str:
+    """Return whether stores of a vector at an address are to bypass the caches: it is aligned, and ``%cached`` is 0."""
+    number = code.put(f"ptrtoint ptr {address} to i64")
+    beside = code.put(f"or i64 {code.put(f'and i64 {number}, {_aligned_bytes(dtype, lanes) - 1}')}, %cached")
+    return code.put(f"icmp eq i64 {beside}, 0")
+
+
+def _aligned_bytes(dtype: DType, lanes: int) -> int:
+    return min(_LINE_BYTES, dtype.bytes * lanes)
+
+
 def store_consecutive(
-    code: Code, dtype: DType, address: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
+    code: Code, dtype: DType, address: str, raw: str, mask: str, lanes: int, *, past_caches: str = ""
 ) -> None:
-    """Store consecutive elements under the mask; whole lines bypass the caches if ``%cached`` is 0."""
+    """Store consecutive elements under the mask; complete vectors bypass the caches on a condition, if there is one."""
     kind, size = shaped(STORED[dtype], lanes), dtype.bytes
-    if streamed:
+    if past_caches:
         past, through, done = (code.label(hint) for hint in ("past", "through", "done"))
-        whole = min(64, size * lanes)
-        number = code.put(f"ptrtoint ptr {address} to i64")
-        beside = code.put(f"or i64 {code.put(f'and i64 {number}, {whole - 1}')}, %cached")
-        is_whole = code.put(f"icmp eq i64 {beside}, 0")
+        is_whole = past_caches
         if mask != ALL:
             bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
             is_whole = code.put(f"and i1 {is_whole}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
         code.branch(is_whole, past, through)
         code.begin(past)
-        code.do(f"store {kind} {raw}, ptr {address}, align {whole}, !nontemporal !1")
+        code.do(f"store {kind} {raw}, ptr {address}, align {_aligned_bytes(dtype, lanes)}, !nontemporal !1")
         code.go(done)
         code.begin(through)
     if mask == ALL:
@@ -177,7 +185,7 @@ def store_consecutive(
     else:
         arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
         code.intrinsic("masked.store", "void", arguments, [suffix(STORED[dtype], lanes), "p0"])
-    if streamed:
+    if past_caches:
         code.fall_through(done)
 
 

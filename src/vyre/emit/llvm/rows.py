@@ -2,10 +2,12 @@
 
 A row is a range of invocations along the lanes' axis; all other ids are uniform in it. An expression of ids, literals,
 lengths and buffers that the program does not write is uniform in the row, or linear: it grows by one from lane to
-lane. Comparisons of a linear with a uniform value, clamps, remainders and bounds checks of linear indices have one
+lane. If a uniform condition shows that no invocation of the row does anything, the row is skipped.
+
+Comparisons of a linear with a uniform value, clamps, remainders and bounds checks of linear indices have one
 outcome in a single interval of the row, which is computed here. The intersection of the intervals is the interior of
 the row. There the outcomes are constants, and accesses with linear indices are vectors from an address on that is
-computed once. The vectors outside the interior run code that assumes nothing.
+computed once. The vectors outside the interior run code that knows of the row only what is uniform in it.
 
 Which of its outcomes a comparison has in the interior is chosen by its form: what is compared with a small literal is
 assumed to be above it, anything else below. A wrong choice costs time only: the interior is then short or empty.
@@ -41,18 +43,23 @@ _TRUTH: Final = {True: Value(DType.BOOL, Shape.UNIFORM, "true"), False: Value(DT
 _Found = Value | None
 
 
-class Interior(msgspec.Struct, frozen=True):
-    """The part of a row, as the texts of its i64 limits, in which ``facts`` hold."""
+class Row(msgspec.Struct, frozen=True):
+    """A row: its interior, as the texts of its i64 limits, in which ``facts`` hold; and ``edge_facts``, which always do.
+
+    ``is_active`` is the condition without which no invocation of the row does anything, "" if there is none.
+    """
 
     first: str
     last: str
-    facts: Facts
+    facts: Facts = NO_FACTS
+    edge_facts: Facts = NO_FACTS
+    is_active: str = ""
 
 
 class Rows(Expressions):
-    """Writer of the code that computes the interior of a row. The ids of the other axes are in ``id_values``."""
+    """Writer of the code that runs once per row. The ids of the other axes are in ``id_values``."""
 
-    def interior(self, program: Program, first: str, last: str) -> Interior:
+    def row(self, program: Program, first: str, last: str) -> Row:
         """Write the code for a program with unique names and for the row between two ids of the lanes' axis."""
         layout, active, notes = self.layout, self.has_active_lane, dict(self.notes)
         self._axis = layout.axis
@@ -65,12 +72,18 @@ class Rows(Expressions):
         self._variables: dict[str, Value] = {}
         self._values: dict[int, Value] = {}
         self._addresses: dict[int, str] = {}
+        self._past_caches: dict[int, str] = {}
         self._conditions: dict[tuple[str, ...], str] = {}
+        # Expressions, by identity, and variables whose values are the same in the whole row, not only in its interior.
+        self._certain: set[int | str] = set()
         # Scalar code, which runs whether or not the invocations execute the expression: no proof covers it.
         self.layout, self.has_active_lane, self.facts = Layout(layout.workgroup_size, 1), False, NO_FACTS
         self._scan(program.entry)
+        is_active = self._activity(program)
+        certain = {key: value for key, value in self._values.items() if key in self._certain}
         self.layout, self.has_active_lane, self.notes = layout, active, notes
-        return Interior(self._first, self._last, Facts(self._values, self._addresses))
+        facts = Facts(self._values, self._addresses, self._past_caches)
+        return Row(self._first, self._last, facts, Facts(certain), is_active)
 
     def _scan(self, body: n.Body) -> None:
         for statement in body:
@@ -79,6 +92,8 @@ class Rows(Expressions):
                     found = self._row(value)
                     if found is not None and name not in self._assigned:
                         self._variables[name] = found
+                        if id(value) in self._certain:
+                            self._certain.add(name)
                 case n.If():
                     self._scan_branch(statement)
                 case n.Store(index=index, value=value):
@@ -110,6 +125,17 @@ class Rows(Expressions):
         return walk.fold(root, self._row_node)
 
     def _row_node(self, node: n.Expr, given: list[_Found]) -> _Found:
+        found = self._row_value(node, given)
+        if found is None:
+            return None
+        if not isinstance(node, n.Var | n.Lit):
+            self._values[id(node)] = found
+        is_certain = not found.shape.stride and all(id(operand) in self._certain for operand in walk.operands(node))
+        if node.name in self._certain if isinstance(node, n.Var) else is_certain:
+            self._certain.add(id(node))
+        return found
+
+    def _row_value(self, node: n.Expr, given: list[_Found]) -> _Found:
         match node:
             case n.Var(name):
                 return self._variables.get(name)
@@ -120,14 +146,10 @@ class Rows(Expressions):
             case n.InvocationId(axis) | n.WorkgroupId(axis) | n.LocalId(axis):
                 return self.id_values[type(node), axis] if axis != self._axis else None
             case n.Load():
-                found = self._row_load(node, given[0])
+                return self._row_load(node, given[0])
             case n.BinOp() | n.UnOp() | n.Select() | n.Cast() | n.Bitcast() | n.Fma():
-                found = self._row_operator(node, given)
-            case _:
-                return None
-        if found is not None:
-            self._values[id(node)] = found
-        return found
+                return self._row_operator(node, given)
+        return None
 
     def _row_load(self, load: n.Load, index: _Found) -> _Found:
         if index is None:
@@ -339,4 +361,51 @@ class Rows(Expressions):
         wide = code.put(f"zext i32 {index.text} to i64")
         negative = code.put(f"sub i64 {wide}, {1 << 32}")
         start = code.put(f"select i1 {is_below}, i64 {wide}, i64 {negative}")
-        self._addresses[id(access)] = code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, i64 {start}")
+        address = code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, i64 {start}")
+        self._addresses[id(access)] = address
+        if isinstance(access, n.Store) and self._is_streamed(access, place):
+            # Vectors start at multiples of their width, so all of a row are aligned or none.
+            self._past_caches[id(access)] = m.is_whole_line(code, place.dtype, address, self.width)
+
+    def _activity(self, program: Program) -> str:
+        """Return the condition that some invocation of the row does something, "" if it is not known to need one.
+
+        It consists of the conditions that are uniform in the row of the branches around everything that has an effect.
+        """
+        needed: list[tuple[n.Expr, bool]] = []
+        body: n.Body = program.entry
+        while body:
+            statement, *rest = body
+            match statement:
+                case n.Let(_, value) if not any(isinstance(node, n.Atomic) for node in walk.postorder(value)):
+                    body = tuple(rest)
+                case n.Region(body=inside) | n.Block(inside) if not rest:
+                    body = inside
+                case n.If(condition, then, ()) if not rest:
+                    needed += ((part, True) for part in self._parts(condition, "and"))
+                    body = then
+                case n.If(condition, (n.Return(),), ()):
+                    needed += ((part, False) for part in self._parts(condition, "or"))
+                    body = tuple(rest)
+                case _:
+                    break
+        is_active = ""
+        for part, wanted in needed:
+            if id(part) not in self._certain or isinstance(part, n.Lit):
+                continue
+            value = self._variables[part.name] if isinstance(part, n.Var) else self._values[id(part)]
+            text = value.text if wanted else self.code.put(f"xor i1 {value.text}, true")
+            is_active = self.code.put(f"and i1 {is_active}, {text}") if is_active else text
+            self._values[id(part)] = _TRUTH[wanted]
+        return is_active
+
+    def _parts(self, root: n.Expr, op: str) -> list[n.Expr]:
+        """Return the operands of a chain of logical operators."""
+        found, pending = [], [root]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, n.BinOp) and node.op == op and id(node) not in self._certain:
+                pending += (node.right, node.left)
+            else:
+                found.append(node)
+        return found

@@ -21,7 +21,7 @@ from vyre.emit.llvm.if_conversion import is_cheap
 from vyre.emit.llvm.masks import Searches, searches_of
 from vyre.emit.llvm.memory import NONE
 from vyre.emit.llvm.rows import Rows
-from vyre.emit.llvm.streams import Streams, prefetched_loads
+from vyre.emit.llvm.streams import prefetched_loads
 from vyre.emit.llvm.text import ELEMENT, shaped
 from vyre.emit.llvm.values import NO_FACTS, Cell, Facts, LoopContext, Value
 from vyre.ir import nodes as n
@@ -37,8 +37,7 @@ class Statements(Rows):
     """Writer of runs: the code of a program for one vector. The shell provides the mask, the ids and the memory.
 
     ``program`` is the last program written, ``unread`` are its variables that are never read or assigned, ``returned``
-    are the lanes that have returned, and ``run_end`` is the label of the run's end. ``streams`` are the buffers to
-    prefetch or to store past the caches.
+    are the lanes that have returned, and ``run_end`` is the label of the run's end.
     """
 
     program: Program | None
@@ -55,7 +54,6 @@ class Statements(Rows):
         self.tokens = 0
         self.loops: list[LoopContext] = []
         self.program = None
-        self.streams = Streams()
 
     def write_run(self, program: Program, facts: Facts = NO_FACTS) -> None:
         """Write a program whose variables have unique names, for the lanes of the mask, of which ``facts`` hold."""
@@ -69,7 +67,7 @@ class Statements(Rows):
             self.shapes = Shapes(program, self.layout)
             self.divergent_exits = divergent_exits(program.entry, self.shapes)
             self.searches = searches_of(program, self.shapes) if self.width else Searches()
-        self.prefetch, self.streamed = prefetched_loads(program, self.streams.read), self.streams.written
+        self.prefetch = prefetched_loads(program, self.streams.read)
         self.values, self.cells, self.words = {}, {}, {}
         self.has_active_lane, self.returned = True, None
         if any(n.Return in self.divergent_exits[id(statement)] for statement in program.entry):

@@ -24,11 +24,13 @@ class Facts(msgspec.Struct, frozen=True):
     """What holds for some part of a row of invocations, by identity of expressions and accesses.
 
     ``values`` are those of expressions: a uniform one, or the value that a linear one would have where the lanes' axis
-    has id 0. ``addresses`` are those of the elements that accesses in bounds would reach there.
+    has id 0. ``addresses`` are those of the elements that accesses in bounds would reach there. ``past_caches`` are the
+    conditions on which stores bypass the caches.
     """
 
     values: Mapping[int, Value] = {}
     addresses: Mapping[int, str] = {}
+    past_caches: Mapping[int, str] = {}
 
 
 NO_FACTS: Final = Facts()
