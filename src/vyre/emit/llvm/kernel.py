@@ -105,7 +105,7 @@ class _Shell:
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in expressions if isinstance(node, _IDS))
         self.body.streams = self.streams = streams_of(program)
-        if any(kind is n.InvocationId and at != axis for kind, at in self.ids):
+        if flat and any(kind is n.InvocationId and at != axis for kind, at in self.ids):
             # Neighbouring rows are in the caches already, and each is one stream.
             self.body.streams = self.streams = Streams(written=self.streams.written)
         self.private = privatized_buffers(program)
@@ -255,6 +255,8 @@ class _Shell:
         lanes, *others = orders[self.axis]
         at, begin, *counters = (code.allocate(kind) for kind in ("i64", "i64", "i32", "i32"))
         code.begin("start")
+        if self.width:
+            body.load_constants(self.segments[0])
         rest = "%first"
         extents = [self._extent(axis) for axis in (lanes, others[0])]
         code.do(f"store i64 %first, ptr {at}")
@@ -321,7 +323,7 @@ class _Shell:
         if not has_partial:
             before = code.put(f"and i64 {code.put(f'add i64 {before}, {self.step - 1}')}, {-self.step}")
             behind = self._vector_start(behind)
-        exists = code.put(f"icmp ult i64 {before}, {behind}") if has_interior else "false"
+        exists = code.put(f"icmp slt i64 {before}, {behind}") if has_interior else "false"
         before = code.put(f"select i1 {exists}, i64 {before}, i64 {last}")
         at, since, until = (code.allocate("i64") for _ in range(3))
 

@@ -16,6 +16,7 @@ assumed to be above it, anything else below. A wrong choice costs time only: the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial, reduce
 from typing import Final
 
 import msgspec
@@ -38,6 +39,8 @@ _MAX_START: Final = 16
 _MIN_DIVISOR: Final = 256
 # Each condition takes a few scalar instructions per row.
 _MAX_CONDITIONS: Final = 64
+# Beyond every id.
+_FAR: Final = str(1 << 33)
 _SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _TRUTH: Final = {True: Value(DType.BOOL, Shape.UNIFORM, "true"), False: Value(DType.BOOL, Shape.UNIFORM, "false")}
 _Found = Value | None
@@ -56,33 +59,55 @@ class Row(msgspec.Struct, frozen=True):
     is_active: str = ""
 
 
+class _Below(msgspec.Struct, frozen=True):
+    """A limit, and the linear values below it: each at id 0, and as a signed number."""
+
+    limit: Value
+    inclusive: bool
+    starts: dict[str, str]
+
+
 class Rows(Expressions):
     """Writer of the code that runs once per row. The ids of the other axes are in ``id_values``."""
+
+    def load_constants(self, program: Program) -> None:
+        """Write the code, which runs once, that loads elements at literal indices of buffers that nothing writes."""
+        self._constant_buffers = frozenset(
+            decl.name for decl in program.buffers if decl.role is not Role.SHARED
+        ) - written_buffers(program)
+        self._constants: dict[tuple[str, int], Value] = {}
+        active, self.has_active_lane, notes = self.has_active_lane, False, dict(self.notes)
+        for node in walk.expressions(program.entry):
+            if isinstance(node, n.Load) and isinstance(node.index, n.Lit) and node.buffer in self._constant_buffers:
+                key = node.buffer, node.index.bits
+                if key not in self._constants:
+                    self._constants[key] = self._load(node, self._expression(node.index, []))
+        self.has_active_lane, self.notes = active, notes
 
     def row(self, program: Program, first: str, last: str) -> Row:
         """Write the code for a program with unique names and for the row between two ids of the lanes' axis."""
         layout, active, notes = self.layout, self.has_active_lane, dict(self.notes)
         self._axis = layout.axis
-        self._constant_buffers = frozenset(
-            decl.name for decl in program.buffers if decl.role is not Role.SHARED
-        ) - written_buffers(program)
         self._assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
         self._middle = self.code.put(f"lshr i64 {self.code.put(f'add i64 {first}, {last}')}, 1")
         self._first, self._last = first, last
         self._variables: dict[str, Value] = {}
         self._values: dict[int, Value] = {}
+        self._assumed: dict[int, Value] = {}
         self._addresses: dict[int, str] = {}
         self._past_caches: dict[int, str] = {}
-        self._conditions: dict[tuple[str, ...], str] = {}
+        self._above: set[tuple[str, ...]] = set()
+        self._below: dict[tuple[str, ...], _Below] = {}
         # Expressions, by identity, and variables whose values are the same in the whole row, not only in its interior.
         self._certain: set[int | str] = set()
         # Scalar code, which runs whether or not the invocations execute the expression: no proof covers it.
         self.layout, self.has_active_lane, self.facts = Layout(layout.workgroup_size, 1), False, NO_FACTS
         self._scan(program.entry)
+        self._meet_limits()
         is_active = self._activity(program)
         certain = {key: value for key, value in self._values.items() if key in self._certain}
         self.layout, self.has_active_lane, self.notes = layout, active, notes
-        facts = Facts(self._values, self._addresses, self._past_caches)
+        facts = Facts(self._values | self._assumed, self._addresses, self._past_caches)
         return Row(self._first, self._last, facts, Facts(certain), is_active)
 
     def _scan(self, body: n.Body) -> None:
@@ -157,7 +182,10 @@ class Rows(Expressions):
         if index.shape.stride:
             self._cover(load, index)
             return None
-        return self._load(load, index) if load.buffer in self._constant_buffers else None
+        if load.buffer not in self._constant_buffers:
+            return None
+        known = self._constants.get((load.buffer, load.index.bits)) if isinstance(load.index, n.Lit) else None
+        return known or self._load(load, index)
 
     def _row_operator(
         self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[_Found]
@@ -209,11 +237,14 @@ class Rows(Expressions):
             op, left, right = _SWAPPED.get(op, op), right, left
         elif strides != [1, 0]:
             return None
-        if len(self._conditions) >= _MAX_CONDITIONS:
+        if self._has_enough():
             return None
         if op in _SWAPPED:
             return self._compared(op, left, right)
         return self._clamped(op, left, right) or self._divided(node, left, right)
+
+    def _has_enough(self) -> bool:
+        return len(self._above) + sum(len(found.starts) for found in self._below.values()) >= _MAX_CONDITIONS
 
     def _linear(self, value: Value) -> Value:
         return Value(value.dtype, Shape(1, value.dtype), value.text)
@@ -231,8 +262,7 @@ class Rows(Expressions):
         # As a signed number, the value at id 0 is at most 2**31 away from 0, and the lanes count up from there.
         code, start = self.code, self.code.put(f"sext i32 {value.text} to i64")
         least, most = (0, 1 << 32) if source is DType.U32 else (-(1 << 31), 1 << 31)
-        first = code.intrinsic("smax", "i64", [("i64", code.put(f"sub i64 {least}, {start}")), ("i64", "0")], ["i64"])
-        self._meet(first, code.put(f"sub i64 {most}, {start}"))
+        self._meet(code.put(f"sub i64 {least}, {start}"), code.put(f"sub i64 {most}, {start}"))
         return self._linear(Value(target, Shape.UNIFORM, start))
 
     def _compared(self, op: str, left: Value, right: Value) -> Value:
@@ -285,56 +315,72 @@ class Rows(Expressions):
         return quotient if node.op == "div" else rest
 
     def _meet(self, first: str, last: str) -> None:
-        """Intersect the interior with an interval."""
-        if first != "0":
-            self._first = self.code.intrinsic("umax", "i64", [("i64", self._first), ("i64", first)], ["i64"])
-        self._last = self.code.intrinsic("umin", "i64", [("i64", self._last), ("i64", last)], ["i64"])
+        """Intersect the interior with an interval, of signed i64."""
+        self._first = self._both("smax", self._first, first)
+        self._last = self._both("smin", self._last, last)
+
+    def _both(self, name: str, a: str, b: str) -> str:
+        return self.code.intrinsic(name, "i64", [("i64", a), ("i64", b)], ["i64"])
 
     def _assume(self, root: n.Expr, condition: Value) -> None:
         """Let the interior be empty unless a uniform condition holds."""
-        self._last = self.code.put(f"select i1 {condition.text}, i64 {self._last}, i64 0")
-        self._values[id(root)] = _TRUTH[True]
+        self._last = self.code.put(f"select i1 {condition.text}, i64 {self._last}, i64 -1")
+        self._assumed[id(root)] = _TRUTH[True]
 
     def _require_below(self, left: Value, right: Value, *, inclusive: bool) -> str:
-        """Keep where a linear value is below a limit, or equal to it; return whether it is at id 0.
+        """Keep where a linear value is below a limit, or equal to it; return its distance from id 0's least value.
 
-        Values that are not below the limit at id 0 come below it when they have wrapped around.
+        That is the value at id 0 as a signed number: one that is not below the limit there comes below it when it has
+        wrapped around. Values below one limit share its condition: the least and the greatest of them decide.
         """
-        key = ("below", left.dtype.label, left.text, right.text, "equal" if inclusive else "")
-        if key in self._conditions:
-            return self._conditions[key]
-        code, (start, limit) = self.code, self._ordered(left, right)
-        is_below = code.put(f"icmp {'ule' if inclusive else 'ult'} i64 {start}, {limit}")
-        if inclusive:
-            limit = self._saturating_add(limit, "1")
-        straight = code.put(f"sub i64 {limit}, {start}")
-        first = code.put(f"sub i64 {'0' if left.dtype.bits == 64 else str(1 << 32)}, {start}")
-        self._meet(
-            code.put(f"select i1 {is_below}, i64 0, i64 {first}"),
-            code.put(f"select i1 {is_below}, i64 {straight}, i64 {self._saturating_add(first, limit)}"),
-        )
-        self._conditions[key] = is_below
-        return is_below
+        bits = left.dtype.bits
+        key = left.dtype.label, right.text, "equal" if inclusive else ""
+        found = self._below.setdefault(key, _Below(right, inclusive, {}))
+        if left.text in found.starts:
+            return found.starts[left.text]
+        start, limit = self._ordered(left, right)
+        is_below = self.code.put(f"icmp {'ule' if inclusive else 'ult'} i64 {start}, {limit}")
+        if bits == 64:
+            # Far from the limit, nothing is below it within a row.
+            wrapped = self.code.put(f"sub i64 0, {start}")
+            first = self.code.put(f"select i1 {is_below}, i64 0, i64 {wrapped}")
+            straight = self.code.put(f"sub i64 {limit}, {start}")
+            last = self.code.put(f"select i1 {is_below}, i64 {straight}, i64 {self._both('uadd.sat', wrapped, limit)}")
+            self._meet(self._both("umin", first, _FAR), self._both("umin", last, _FAR))
+            found.starts[left.text] = start
+            return start
+        negative = self.code.put(f"sub i64 {start}, {1 << 32}")
+        found.starts[left.text] = self.code.put(f"select i1 {is_below}, i64 {start}, i64 {negative}")
+        return found.starts[left.text]
+
+    def _meet_limits(self) -> None:
+        """Keep where the values with limits are below them, those of one limit together."""
+        for (label, *_), found in self._below.items():
+            if DType(label).bits == 64:
+                continue
+            starts = list(found.starts.values())
+            least = reduce(partial(self._both, "smin"), starts)
+            most = reduce(partial(self._both, "smax"), starts)
+            (limit,) = self._ordered(found.limit)
+            if found.inclusive:
+                limit = self.code.put(f"add i64 {limit}, 1")
+            self._meet(self.code.put(f"sub i64 0, {least}"), self.code.put(f"sub i64 {limit}, {most}"))
 
     def _require_above(self, left: Value, right: Value, *, inclusive: bool) -> None:
         """Keep where a linear value is above a limit, or equal to it, and has not wrapped around."""
-        key = ("above", left.dtype.label, left.text, right.text, "equal" if inclusive else "")
-        if key in self._conditions:
+        key = left.dtype.label, left.text, right.text, "equal" if inclusive else ""
+        if key in self._above:
             return
+        self._above.add(key)
         code, (start, limit) = self.code, self._ordered(left, right)
-        is_above = code.put(f"icmp {'uge' if inclusive else 'ugt'} i64 {start}, {limit}")
-        missing = code.put(f"sub i64 {limit}, {start}")
-        if not inclusive:
-            missing = self._saturating_add(missing, "1")
-        most = "-1" if left.dtype.bits == 64 else str((1 << 32) - 1)
-        self._meet(
-            code.put(f"select i1 {is_above}, i64 0, i64 {missing}"),
-            code.put(f"sub i64 {most}, {start}"),
-        )
-        self._conditions[key] = is_above
-
-    def _saturating_add(self, a: str, b: str) -> str:
-        return self.code.intrinsic("uadd.sat", "i64", [("i64", a), ("i64", b)], ["i64"])
+        if left.dtype.bits == 64:
+            is_above = code.put(f"icmp uge i64 {start}, {limit}")
+            missing = self._both("umin", code.put(f"sub i64 {limit}, {start}"), _FAR)
+            missing = code.put(f"select i1 {is_above}, i64 0, i64 {missing}")
+            left_over = self._both("umin", code.put(f"xor i64 {start}, -1"), _FAR)
+        else:
+            missing, left_over = code.put(f"sub i64 {limit}, {start}"), code.put(f"sub i64 {(1 << 32) - 1}, {start}")
+        self._meet(missing if inclusive else code.put(f"add i64 {missing}, 1"), left_over)
 
     def _ordered(self, *values: Value) -> list[str]:
         """Return integers as unsigned i64 in the order of their type."""
@@ -344,23 +390,16 @@ class Rows(Expressions):
             if value.dtype.kind is Kind.SIGNED:
                 text = self.code.put(f"xor {element} {text}, {-(1 << (value.dtype.bits - 1))}")
             if value.dtype.bits < 64:
-                text = self.code.put(f"zext {element} {text} to i64")
+                text = text if text.isdecimal() else self.code.put(f"zext {element} {text} to i64")
             found.append(text)
         return found
 
     def _cover(self, access: n.Load | n.Store, index: _Found) -> None:
         """Keep where a linear index is in bounds, and note the address of its element at id 0."""
-        if index is None or not index.shape.stride or access.buffer in self.next_slots:
-            return
-        if len(self._conditions) >= _MAX_CONDITIONS:
+        if index is None or not index.shape.stride or self._has_enough():
             return
         code, place = self.code, self.places[access.buffer]
-        length = Value(DType.U32, Shape.UNIFORM, place.length)
-        is_below = self._require_below(index, length, inclusive=False)
-        # An index that is not below the length at id 0 is negative there.
-        wide = code.put(f"zext i32 {index.text} to i64")
-        negative = code.put(f"sub i64 {wide}, {1 << 32}")
-        start = code.put(f"select i1 {is_below}, i64 {wide}, i64 {negative}")
+        start = self._require_below(index, Value(DType.U32, Shape.UNIFORM, place.length), inclusive=False)
         address = code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, i64 {start}")
         self._addresses[id(access)] = address
         if isinstance(access, n.Store) and self._is_streamed(access, place):
