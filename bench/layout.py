@@ -1,8 +1,8 @@
 """Stencils on two and three axes beside numba's prange: does the workgroup shape change the time?
 
-``python bench/layout.py [--quick] [--only NAME ...] [--shapes 64,1 8,8 ...]``. Equal results first; then blocks of calls in
-turn, because two pools of spinning threads on the same processors wake each other when single calls alternate. Prints
-how many times as fast as numba each shape is, in cache and out of cache.
+``python bench/layout.py [--quick] [--only NAME ...] [--shapes 64,1 8,8 ...]``. Equal results first; then blocks of
+calls in turn, because two pools of spinning threads on the same processors wake each other when single calls alternate.
+Prints how many times as fast as numba each shape is, in cache and out of cache.
 """
 
 from __future__ import annotations
@@ -232,8 +232,10 @@ def compare(case: Case, shapes: tuple[tuple[int, ...], ...], seconds: float) -> 
     best = best_of_blocks(functions, seconds)
     peer = best.pop("numba")
     times = "  ".join(f"{name} {peer / taken:5.2f}x ({1e6 * taken:7.0f})" for name, taken in best.items())
-    print(f"{case.name:20} numba {1e6 * peer:7.0f} us  {times}  spread {max(best.values()) / min(best.values()):.2f}",
-          flush=True)
+    print(
+        f"{case.name:20} numba {1e6 * peer:7.0f} us  {times}  spread {max(best.values()) / min(best.values()):.2f}",
+        flush=True,
+    )
 
 
 def main() -> None:

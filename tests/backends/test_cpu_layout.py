@@ -55,7 +55,8 @@ BODIES = {
       }}""",
     "clamped signed": f"""
       let i = i32(p); let row = (r * h + q) * w
-      let left = u32(max(min(i - i32(2), i32(w) - i32(1)), i32(0))); let right = u32(min(max(i + i32(3), i32(0)), i32(w) - i32(1)))
+      let left = u32(max(min(i - i32(2), i32(w) - i32(1)), i32(0)))
+      let right = u32(min(max(i + i32(3), i32(0)), i32(w) - i32(1)))
       if {INSIDE} {{ b[at] = a[row + left] + a[row + right] }}""",
     "around": f"""
       let row = (r * h + q) * w
@@ -69,11 +70,14 @@ BODIES = {
       if {INSIDE} & i >= i64(0) {{ b[at] = a[(r * h + q) * w + u32(i)] }}
       if {INSIDE} & u < u64(w) {{ d[at % 40] = 3.0; n[at] = k[u32(u)] + 1 }}
       if {INSIDE} & u - u64(2) <= u64(k[4]) {{ s[at] = u16(q) }}""",
-    "two sides": f"if {INSIDE} {{ if p < k[3] {{ b[at] = 1.5 }} else {{ if p >= w - 2 {{ b[at] = a[at] }} else {{ n[at] = p }} }} }}",
-    "returns": f"""
-      if q >= h {{ return }}
-      if p >= w | r >= k[2] {{ return }}
-      if a[at] < 0.0 {{ n[at] = 9; return }}
+    "two sides": f"""
+      if {INSIDE} {{
+        if p < k[3] {{ b[at] = 1.5 }} else {{ if p >= w - 2 {{ b[at] = a[at] }} else {{ n[at] = p }} }}
+      }}""",
+    "returns": """
+      if q >= h { return }
+      if p >= w | r >= k[2] { return }
+      if a[at] < 0.0 { n[at] = 9; return }
       b[at] = a[at] * 2.0""",
     "by data": f"""
       if {INSIDE} & a[at] > 0.25 {{ b[at] = a[at]; d[at % 40] = 1.0 }}
@@ -92,12 +96,14 @@ BODIES = {
       }}""",
     "halves": f"if {INSIDE} {{ s[at] = s[at] + u16(at) }}",
     "far indices": """
-      if q == 0 & r == 0 { b[p + 4294967290] = 1.0; n[p + 4294967280] = k[p + 4294967291] + 1; d[p - 50] = d[p - 50] + 1.0 }""",
+      if q == 0 & r == 0 {
+        b[p + 4294967290] = 1.0; n[p + 4294967280] = k[p + 4294967291] + 1; d[p - 50] = d[p - 50] + 1.0
+      }""",
     "uniform rows": """
       if q < h { if r * 2 < k[2] { if p < w { n[at] = h - q }; if p == 3 { b[q * w] = 2.0 } } }""",
     "swapped": f"if {INSIDE} & r == 0 {{ b[p * h + q] = a[at] }}",
 }
-# Programs whose invocations see the order or the workgroup: in workgroups of one axis only along x, in others not at all.
+# Programs whose invocations see the order or the workgroup: only along x, and only in workgroups of one axis.
 ORDERED = {
     "old values": f"if {INSIDE} {{ let old = atomic_add(n, at % 7, p); n[at % 7 + 8] = old }}",
     "floats": f"if {INSIDE} {{ let old = atomic_add(b, at % 7, a[at]) }}",

@@ -66,4 +66,3 @@ def test_every_guard_gives_the_bytes_of_the_reference(name: str) -> None:
     for length, most, elements in ((0, 0, 40), (1, 16, 40), (15, 17, 48), (16, 33, 64), (33, 200, 33), (64, 1, 1)):
         for on in (backend(4), backend(16), backend(16, check_elimination=False), sharing_backend(2, 8)):
             assert difference(case(body, length, most, elements), on) is None, (length, most, elements)
-

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cpu_support import backend, run_case
+from vyre.analyze.workgroup_independence import is_workgroup_independent
 from vyre.conform.filetest import BACKENDS, is_legal, load_filetest, runs_wrong
 from vyre.driver.config import DispatchConfig
-from vyre.analyze.workgroup_independence import is_workgroup_independent
 from vyre.emit.llvm import emit_kernel
 from vyre.errors import UnsupportedFeature, VyreError
 from vyre.ir import parse

@@ -54,8 +54,8 @@ class Layout(msgspec.Struct, frozen=True):
     """How invocations lie in vectors of ``step``: one after the other, x first, from the start of a workgroup.
 
     If ``flat``, along an ``axis`` of the whole grid from its start, over the ends of workgroups; the ids of the other
-    axes are uniform. In ``agreed`` buffers all lanes find the same, whatever their index is. ``known`` are the shapes of
-    expressions, by identity, for which more is known than follows from their operands.
+    axes are uniform. In ``agreed`` buffers all lanes find the same, whatever their index is. ``known`` are the shapes
+    of expressions, by identity, for which more is known than follows from their operands.
     """
 
     workgroup_size: tuple[int, int, int]

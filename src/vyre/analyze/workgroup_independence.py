@@ -1,7 +1,7 @@
 """Workgroup independence: programs whose invocations do not depend on their workgroup's shape, and their fastest axis.
 
-Such a program gives the same bytes however its invocations are grouped, so a backend may lay lanes along any axis of the
-whole grid, across the ends of workgroups.
+Such a program gives the same bytes however its invocations are grouped, so a backend may lay lanes along any axis of
+the whole grid, across the ends of workgroups.
 """
 
 from __future__ import annotations

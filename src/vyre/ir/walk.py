@@ -112,9 +112,7 @@ def fold(root: Expr, combine: Callable[[Expr, list[Folded]], Folded]) -> Folded:
     return stack[0]
 
 
-def fold_to_leaves(
-    root: Expr, combine: Callable[[Expr, list[Folded]], Folded], leaves: Container[int]
-) -> Folded:
+def fold_to_leaves(root: Expr, combine: Callable[[Expr, list[Folded]], Folded], leaves: Container[int]) -> Folded:
     """Like ``fold``, but what stands below the nodes in ``leaves`` (by identity) is left out."""
     order: list[tuple[Expr, int]] = []
     pending = [root]

@@ -46,9 +46,11 @@ class CpuCode:
     """The code of a program: a variant for each class of launches, compiled when the first such launch is prepared.
 
     A program that does not depend on its workgroup's shape runs "flat" code, over rows of the whole grid instead of
-    workgroups, with the lanes along the axis on which its accesses are consecutive. A launch of few invocations that go through memory each in its own way runs scalar code: most lanes of a vector would wait for
-    others, and threads share the invocations. Programs that know their workgroups are left out: their invocations may
-    go through memory side by side. Optimization is the compiler's; without it code is made faster, and runs slower.
+    workgroups, with the lanes along the axis on which its accesses are consecutive. A launch of few heavy invocations
+    that go through memory each in its own way, or that are no more than the threads, runs scalar code: most lanes of a
+    vector would wait for others, and threads share the invocations. Programs that know their workgroups are left out:
+    their invocations may go through memory side by side. Optimization is the compiler's; without it code is made
+    faster, and runs slower.
     """
 
     def __init__(self, kernels: Kernels, program: Program, source: Program, *, optimize: bool) -> None:
@@ -67,7 +69,7 @@ class CpuCode:
         axis = self._axis_for(grid)
         width = self._kernels.width
         if self._is_flat and self._may_be_scalar and self._invocations(grid) <= self._kernels.few_invocations:
-            width = SCALAR if self._text(axis, width).is_irregular else width
+            width = SCALAR if self._is_faster_as_scalar(self._text(axis, width), self._invocations(grid)) else width
         found = self._compiled.get((axis, width))
         if found is None:
             # One thread compiles at a time: two that need the same code get one, and none is unloaded while it runs.
@@ -79,6 +81,15 @@ class CpuCode:
                         self.program.name, kernel, optimize=self._optimize
                     )
         return found
+
+    def _is_faster_as_scalar(self, kernel: Kernel, invocations: int) -> bool:
+        """Whether few heavy invocations take less time one lane each, on more threads, than in vectors."""
+        if kernel.is_irregular or not kernel.is_unbounded:
+            return kernel.is_irregular
+        threads = self._kernels.threads
+        in_turn = math.ceil(invocations / threads)
+        vectors_in_turn = math.ceil(math.ceil(invocations / kernel.width) / threads)
+        return in_turn <= vectors_in_turn * kernel.slowdown
 
     def _invocations(self, grid: Grid) -> int:
         return math.prod(grid) * math.prod(self.program.workgroup_size)
@@ -115,6 +126,7 @@ class Kernels:
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
+        self.threads = threads
         self.few_invocations = 0 if width else threads * _FEW_FOR_EACH_THREAD
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination

@@ -22,8 +22,9 @@ from vyre.semantics.types import DType
 class Accesses(Masks):
     """Writer of loads and stores.
 
-    ``streams`` are the buffers to prefetch or to store past the caches. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty. ``row_place`` is the id of lane 0 along
-    the lanes' axis, as i64, where there are ``facts``, and ``row_mask`` the lanes of which they hold.
+    ``streams`` are the buffers to prefetch or to store past the caches. ``mask`` is the execution mask;
+    ``has_active_lane``: it is certainly not empty. ``row_place`` is the id of lane 0 along the lanes' axis, as i64,
+    where there are ``facts``, and ``row_mask`` the lanes of which they hold.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
@@ -38,8 +39,8 @@ class Accesses(Masks):
         self.places: dict[str, m.Place] = {}
         self.notes = dict.fromkeys(
             ("uniform loads", "linear loads", "strided loads", "gathers", "uniform stores", "linear stores",
-             "strided stores", "scatters", "checks kept", "checks removed", "masked branches", "uniform branches",
-             "divergent loops", "uniform loops"), 0
+             "strided stores", "scatters", "atomics", "checks kept", "checks removed", "masked branches",
+             "uniform branches", "divergent loops", "uniform loops"), 0
         )  # fmt: skip
 
     def _iota(self, stride: int = 1, dtype: DType = DType.U32) -> str:

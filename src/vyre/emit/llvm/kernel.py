@@ -2,8 +2,8 @@
 
 The body (``statements``) is the program for the invocations of one vector, or for one invocation. The shell loads the
 arguments from a block, allocates scratch memory, and loops over a range of the grid: over rows of invocations if
-nothing ties those of a workgroup together ("flat"), otherwise over workgroups. A workgroup with barriers runs the segments into
-which ``vyre.lower`` cuts it; the state between them is stored in slots in scratch memory.
+nothing ties those of a workgroup together ("flat"), otherwise over workgroups. A workgroup with barriers runs the
+segments into which ``vyre.lower`` cuts it; the state between them is stored in slots in scratch memory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from vyre.emit.llvm.privatization import copies_of, merge_copies, privatized_buf
 from vyre.emit.llvm.rows import Row
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.streams import PREFETCH_BYTES, PREFETCH_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
-from vyre.emit.llvm.text import ELEMENT, shaped, spread
+from vyre.emit.llvm.text import ELEMENT, spread
 from vyre.emit.llvm.values import NO_FACTS, Cell, Facts, Value
 from vyre.emit.prepare import Prepared, prepare
 from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl, Role
-from vyre.ir.program import Program, has_shared_memory
+from vyre.ir.program import Program
 from vyre.lower import DONE, Slot, cut_workgroup
 from vyre.lower.fresh_names import with_unique_names
 from vyre.lower.transfers import Capture
@@ -42,6 +42,7 @@ OUT_OF_MEMORY: Final = 2
 # In longer programs, the cost of the mask is small compared with the rest.
 _MAX_PEELED_STATEMENTS: Final = 64
 _MAX_UNPOLLED_INVOCATIONS: Final = 1 << 14
+_MAX_WORK: Final = 1 << 24
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
 _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 
@@ -49,10 +50,11 @@ _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 class Kernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to call it: ``kernel(block, first, last)`` for invocations or workgroups.
 
-    Invocations are numbered row by row: first along ``axis``, on which the lanes lie. The block consists of 64-bit words: the address of
-    the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are the buffers that the
-    launch provides. ``is_unbounded``: loops may let an invocation do any amount of work. ``is_irregular``: lanes leave
-    loops at different times, and access memory by gathers or scatters.
+    Invocations are numbered row by row: first along ``axis``, on which the lanes lie. The block consists of 64-bit
+    words: the address of the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are
+    the buffers that the launch provides. ``is_unbounded``: loops may let an invocation do any amount of work. ``is_irregular``: lanes leave
+    loops at different times, and access memory by gathers or scatters. ``work`` estimates the operations of an
+    invocation; of loops with an unknown number of iterations, one iteration.
     """
 
     text: str
@@ -64,7 +66,15 @@ class Kernel(msgspec.Struct, frozen=True):
     scratch_bytes: int
     is_unbounded: bool
     is_irregular: bool
+    work: int
     notes: dict[str, int]
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer an operation takes for a vector than for one invocation, by the kinds of its accesses."""
+        each = sum(self.notes[kind] for kind in ("gathers", "strided loads", "scatters", "strided stores", "atomics"))
+        plain = sum(self.notes[kind] for kind in ("uniform loads", "linear loads", "uniform stores", "linear stores"))
+        return 1 + (self.width / 2 - 1) * each / max(1, each + plain)
 
 
 def emit_kernel(program: Program, width: int, *, flat: bool, axis: int = 0, check_elimination: bool = True) -> Kernel:
@@ -149,6 +159,7 @@ class _Shell:
             body.scratch,
             _is_unbounded(self.program),
             self._is_irregular(),
+            _work_of(self.program.entry),
             body.notes,
         )
 
@@ -304,9 +315,9 @@ class _Shell:
     def _write_row(self, first: str, last: str) -> None:
         """Write the vectors of a row, which start at multiples of their width.
 
-        The invocations in front of the interior and behind it run general code, which is written once, in a loop that is
-        entered twice. In the interior, complete vectors run code without masks; of the first and the last vector, only
-        the invocations of the interior take part. Long programs are general code only.
+        The invocations in front of the interior and behind it run general code, which is written once, in a loop that
+        is entered twice. In the interior, complete vectors run code without masks; of the first and the last vector,
+        only the invocations of the interior take part. Long programs are general code only.
         """
         body, code = self.body, self.code
         if not self.width:
@@ -389,9 +400,8 @@ class _Shell:
     def _mask_between(self, place: str, first: str, last: str) -> str:
         """Return the lanes of the vector at ``place`` whose ids are in the row."""
         lanes = self._lanes_from(self.code.put(f"trunc i64 {place} to i32"))
-        vector, limits = self.body.vector, []
-        for limit in (first, last):
-            limits.append(spread(self.code, "i32", self.code.put(f"trunc i64 {limit} to i32"), self.width))
+        vector, words = self.body.vector, [self.code.put(f"trunc i64 {limit} to i32") for limit in (first, last)]
+        limits = [spread(self.code, "i32", word, self.width) for word in words]
         inside = (vector.op("icmp uge", "i32", lanes, limits[0]), vector.op("icmp ult", "i32", lanes, limits[1]))
         return vector.op("and", "i1", *inside)
 
@@ -580,6 +590,17 @@ def _is_unbounded(program: Program) -> bool:
         or (isinstance(s, n.Loop) and not all(isinstance(bound, n.Lit) for bound in (s.start, s.stop)))
         for s in walk.statements(program.entry)
     )
+
+
+def _work_of(body: n.Body) -> int:
+    work = 0
+    for statement in body:
+        here = sum(len(walk.postorder(root)) for root in walk.operands(statement))
+        inside = sum(map(_work_of, walk.bodies(statement)))
+        if isinstance(statement, n.Loop) and isinstance(statement.start, n.Lit) and isinstance(statement.stop, n.Lit):
+            inside *= max(0, statement.stop.bits - statement.start.bits)
+        work += here + inside
+    return min(work, _MAX_WORK)
 
 
 def _slot_bytes(slot: Slot, width: int) -> int:

@@ -47,7 +47,7 @@ _Found = Value | None
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row: its interior, as the texts of its i64 limits, in which ``facts`` hold; and ``edge_facts``, which always do.
+    """A row: its interior, as the texts of its i64 limits, in which ``facts`` hold; ``edge_facts`` hold everywhere.
 
     ``is_active`` is the condition without which no invocation of the row does anything, "" if there is none.
     """
@@ -216,9 +216,7 @@ class Rows(Expressions):
                 return _TRUTH[texts[0] == "false"]
         return self._operator(node, given)
 
-    def _row_linear(
-        self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]
-    ) -> _Found:
+    def _row_linear(self, node: n.BinOp | n.UnOp | n.Select | n.Cast | n.Bitcast | n.Fma, given: list[Value]) -> _Found:
         """Return what an operator gives of values of which some are linear."""
         dtype, strides = given[0].dtype, [value.shape.stride or 0 for value in given]
         if isinstance(node, n.Cast | n.Bitcast):
@@ -355,8 +353,8 @@ class Rows(Expressions):
 
     def _meet_limits(self) -> None:
         """Keep where the values with limits are below them, those of one limit together."""
-        for (label, *_), found in self._below.items():
-            if DType(label).bits == 64:
+        for found in self._below.values():
+            if found.limit.dtype.bits == 64:
                 continue
             starts = list(found.starts.values())
             least = reduce(partial(self._both, "smin"), starts)
@@ -432,8 +430,8 @@ class Rows(Expressions):
         for part, wanted in needed:
             if id(part) not in self._certain or isinstance(part, n.Lit):
                 continue
-            value = self._variables[part.name] if isinstance(part, n.Var) else self._values[id(part)]
-            text = value.text if wanted else self.code.put(f"xor i1 {value.text}, true")
+            known = self._variables[part.name] if isinstance(part, n.Var) else self._values[id(part)]
+            text = known.text if wanted else self.code.put(f"xor i1 {known.text}, true")
             is_active = self.code.put(f"and i1 {is_active}, {text}") if is_active else text
             self._values[id(part)] = _TRUTH[wanted]
         return is_active
