@@ -52,9 +52,9 @@ class Kernel(msgspec.Struct, frozen=True):
 
     Invocations are numbered row by row: first along ``axis``, on which the lanes lie. The block consists of 64-bit
     words: the address of the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are
-    the buffers that the launch provides. ``is_unbounded``: loops may let an invocation do any amount of work. ``is_irregular``: lanes leave
-    loops at different times, and access memory by gathers or scatters. ``work`` estimates the operations of an
-    invocation; of loops with an unknown number of iterations, one iteration.
+    the buffers that the launch provides. ``is_unbounded``: loops may let an invocation do any amount of work.
+    ``is_irregular``: lanes leave loops at different times, and access memory by gathers or scatters. ``work`` estimates
+    the operations of an invocation; of loops with an unknown number of iterations, one iteration.
     """
 
     text: str

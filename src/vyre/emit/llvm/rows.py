@@ -10,7 +10,8 @@ the row. There the outcomes are constants, and accesses with linear indices are 
 computed once. The vectors outside the interior run code that knows of the row only what is uniform in it.
 
 Which of its outcomes a comparison has in the interior is chosen by its form: what is compared with a small literal is
-assumed to be above it, anything else below. A wrong choice costs time only: the interior is then short or empty.
+assumed to be above it; branches are assumed to lead to work, not to a return; anything else is assumed to be below. A
+wrong choice costs time only: the interior is then short or empty.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Rows(Expressions):
         self._variables: dict[str, Value] = {}
         self._values: dict[int, Value] = {}
         self._assumed: dict[int, Value] = {}
+        # The outcomes of conditions, by identity, with which a branch leads to work.
+        self._wanted: dict[int, bool] = {}
         self._addresses: dict[int, str] = {}
         self._past_caches: dict[int, str] = {}
         self._above: set[tuple[str, ...]] = set()
@@ -135,6 +138,10 @@ class Rows(Expressions):
             self._row(root)
 
     def _scan_branch(self, statement: n.If) -> None:
+        if not statement.otherwise:
+            leads_to_work = not isinstance(statement.then[-1] if statement.then else None, n.Return)
+            for part in self._parts(statement.condition, "and" if leads_to_work else "or"):
+                self._wanted[id(part)] = leads_to_work
         condition = self._row(statement.condition)
         truth = condition.text if condition is not None else ""
         if truth != "false":
@@ -238,7 +245,7 @@ class Rows(Expressions):
         if self._has_enough():
             return None
         if op in _SWAPPED:
-            return self._compared(op, left, right)
+            return self._compared(op, left, right, self._wanted.get(id(node)))
         return self._clamped(op, left, right) or self._divided(node, left, right)
 
     def _has_enough(self) -> bool:
@@ -263,13 +270,15 @@ class Rows(Expressions):
         self._meet(code.put(f"sub i64 {least}, {start}"), code.put(f"sub i64 {most}, {start}"))
         return self._linear(Value(target, Shape.UNIFORM, start))
 
-    def _compared(self, op: str, left: Value, right: Value) -> Value:
-        """Return the outcome of a comparison with a uniform value, in the interior."""
+    def _compared(self, op: str, left: Value, right: Value, wanted: bool | None) -> Value:
+        """Return the outcome of a comparison with a uniform value, in the interior; the ``wanted`` one if it can be."""
         is_start = right.text.isdecimal() and int(right.text) <= _MAX_START
         if op in ("eq", "ne"):
             (self._require_above if is_start else self._require_below)(left, right, inclusive=False)
             return _TRUTH[op == "ne"]
         is_below = op in ("lt", "le")
+        if wanted is not None and not right.text.isdecimal():
+            is_start = wanted is not is_below
         if is_start:
             self._require_above(left, right, inclusive=op in ("ge", "lt"))
         else:
