@@ -324,12 +324,13 @@ class _Shell:
             self._loop_over_whole(first, last, "ran", NO_FACTS)
             return
         has_interior = self.program.stats().statements <= _MAX_PEELED_STATEMENTS
-        row = Row(first, last)
+        row = Row(first, last, first, last)
         if has_interior and body.check_elimination:
             row = body.row(self.segments[0], first, last)
         if row.is_active:
             code.branch(row.is_active, "active", "ran")
             code.begin("active")
+        first, last = row.begin, row.end
         before, behind, has_partial = row.first, row.last, bool(row.facts.addresses)
         if not has_partial:
             before = code.put(f"and i64 {code.put(f'add i64 {before}, {self.step - 1}')}, {-self.step}")

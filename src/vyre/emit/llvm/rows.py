@@ -50,14 +50,32 @@ _Found = Value | None
 class Row(msgspec.Struct, frozen=True):
     """A row: its interior, as the texts of its i64 limits, in which ``facts`` hold; ``edge_facts`` hold everywhere.
 
-    ``is_active`` is the condition without which no invocation of the row does anything, "" if there is none.
+    ``is_active`` is the condition without which no invocation of the row does anything, "" if there is none. Those
+    before ``begin`` and from ``end`` on do nothing in any case.
     """
 
     first: str
     last: str
+    begin: str
+    end: str
     facts: Facts = NO_FACTS
     edge_facts: Facts = NO_FACTS
     is_active: str = ""
+
+
+def _outcome(op: str, limit: Value, wanted: bool | None) -> tuple[bool, bool, bool]:
+    """Return the outcome of comparing a linear value with a limit in the interior, the ``wanted`` one if it can be.
+
+    Also returns whether the value is above the limit then, and whether it may be equal.
+    """
+    is_literal = limit.text.isdecimal()
+    is_above = is_literal and int(limit.text) <= _MAX_START
+    if op in ("eq", "ne"):
+        return op == "ne", is_above, False
+    is_below = op in ("lt", "le")
+    if wanted is not None and not is_literal:
+        is_above = wanted is not is_below
+    return is_below is not is_above, is_above, op in (("ge", "lt") if is_above else ("le", "gt"))
 
 
 class _Below(msgspec.Struct, frozen=True):
@@ -91,10 +109,12 @@ class Rows(Expressions):
         self._axis = layout.axis
         self._assigned = {s.name for s in walk.statements(program.entry) if isinstance(s, n.Assign)}
         self._middle = self.code.put(f"lshr i64 {self.code.put(f'add i64 {first}, {last}')}, 1")
-        self._first, self._last = first, last
+        self._first, self._last = self._begin, self._end = first, last
+        self._limits: dict[int, tuple[bool, str, str]] = {}
         self._variables: dict[str, Value] = {}
         self._values: dict[int, Value] = {}
         self._assumed: dict[int, Value] = {}
+        self._assumptions: list[str] = []
         # The outcomes of conditions, by identity, with which a branch leads to work.
         self._wanted: dict[int, bool] = {}
         self._addresses: dict[int, str] = {}
@@ -107,11 +127,14 @@ class Rows(Expressions):
         self.layout, self.has_active_lane, self.facts = Layout(layout.workgroup_size, 1), False, NO_FACTS
         self._scan(program.entry)
         self._meet_limits()
+        if self._assumptions:
+            holds = reduce(lambda a, b: self.code.put(f"and i1 {a}, {b}"), self._assumptions)
+            self._last = self.code.put(f"select i1 {holds}, i64 {self._last}, i64 -1")
         is_active = self._activity(program)
         certain = {key: value for key, value in self._values.items() if key in self._certain}
         self.layout, self.has_active_lane, self.notes = layout, active, notes
         facts = Facts(self._values | self._assumed, self._addresses, self._past_caches)
-        return Row(self._first, self._last, facts, Facts(certain), is_active)
+        return Row(self._first, self._last, self._begin, self._end, facts, Facts(certain), is_active)
 
     def _scan(self, body: n.Body) -> None:
         for statement in body:
@@ -245,7 +268,11 @@ class Rows(Expressions):
         if self._has_enough():
             return None
         if op in _SWAPPED:
-            return self._compared(op, left, right, self._wanted.get(id(node)))
+            truth, is_above, is_inclusive = _outcome(op, right, self._wanted.get(id(node)))
+            (self._require_above if is_above else self._require_below)(left, right, inclusive=is_inclusive)
+            if left.text == "0" and left.dtype is DType.U32 and (op not in ("eq", "ne") or right.text == "0"):
+                self._limits[id(node)] = truth, *self._limits_of_id(right, is_above, is_inclusive)
+            return _TRUTH[truth]
         return self._clamped(op, left, right) or self._divided(node, left, right)
 
     def _has_enough(self) -> bool:
@@ -270,20 +297,12 @@ class Rows(Expressions):
         self._meet(code.put(f"sub i64 {least}, {start}"), code.put(f"sub i64 {most}, {start}"))
         return self._linear(Value(target, Shape.UNIFORM, start))
 
-    def _compared(self, op: str, left: Value, right: Value, wanted: bool | None) -> Value:
-        """Return the outcome of a comparison with a uniform value, in the interior; the ``wanted`` one if it can be."""
-        is_start = right.text.isdecimal() and int(right.text) <= _MAX_START
-        if op in ("eq", "ne"):
-            (self._require_above if is_start else self._require_below)(left, right, inclusive=False)
-            return _TRUTH[op == "ne"]
-        is_below = op in ("lt", "le")
-        if wanted is not None and not right.text.isdecimal():
-            is_start = wanted is not is_below
-        if is_start:
-            self._require_above(left, right, inclusive=op in ("ge", "lt"))
-        else:
-            self._require_below(left, right, inclusive=op in ("le", "gt"))
-        return _TRUTH[is_below is not is_start]
+    def _limits_of_id(self, limit: Value, is_above: bool, is_inclusive: bool) -> tuple[str, str]:
+        """Return the first id above a limit and the end of all ids, or 0 and the end of those below the limit."""
+        wide = self.code.put(f"zext i32 {limit.text} to i64")
+        if is_above is not is_inclusive:
+            wide = self.code.put(f"add i64 {wide}, 1")
+        return (wide, _FAR) if is_above else ("0", wide)
 
     def _clamped(self, op: str, left: Value, right: Value) -> _Found:
         """Return a linear value that a clamp leaves as it is, or the limit where it is small."""
@@ -331,7 +350,8 @@ class Rows(Expressions):
 
     def _assume(self, root: n.Expr, condition: Value) -> None:
         """Let the interior be empty unless a uniform condition holds."""
-        self._last = self.code.put(f"select i1 {condition.text}, i64 {self._last}, i64 -1")
+        if condition.text not in self._assumptions:
+            self._assumptions.append(condition.text)
         self._assumed[id(root)] = _TRUTH[True]
 
     def _require_below(self, left: Value, right: Value, *, inclusive: bool) -> str:
@@ -437,6 +457,10 @@ class Rows(Expressions):
                     break
         is_active = ""
         for part, wanted in needed:
+            limits = self._limits.get(id(part))
+            if limits is not None and limits[0] is wanted:
+                self._begin = self._both("umax", self._begin, limits[1])
+                self._end = self._both("umin", self._end, limits[2])
             if id(part) not in self._certain or isinstance(part, n.Lit):
                 continue
             known = self._variables[part.name] if isinstance(part, n.Var) else self._values[id(part)]
