@@ -9,6 +9,7 @@ import pytest
 
 from cpu_support import as_if_large, backend, difference, sharing_backend
 from vyre.analyze.workgroup_independence import fastest_axis, is_workgroup_independent
+from vyre.backends.cpu.compile import this_machine
 from vyre.backends.cpu.kernels import SCALAR, WIDTHS
 from vyre.conform.case import Case
 from vyre.emit.llvm import emit_kernel
@@ -187,3 +188,30 @@ def test_the_interior_of_a_row_has_no_gathers_and_no_checks(name: str) -> None:
     notes = emit_kernel(program_of(BODIES[name], "x", (8, 8, 1)), 16, flat=True).notes
     assert notes["gathers"] == notes["checks kept"] == notes["masked branches"] == 0
     assert notes["linear stores"] >= 1
+
+
+HEAVY = """
+program heavy(workgroup 16) {
+  buffer 0 x: u32[] read
+  buffer 1 out: u32[] output
+  let sum = 0
+  for k in 0 .. len(x) / 64 { sum = sum + x[gid.x * 64 + k] }
+  out[gid.x] = sum
+}"""
+
+
+@pytest.mark.parametrize(("invocations", "is_scalar"), [(16, True), (64, False), (4096, False)])
+def test_few_heavy_invocations_are_shared_one_lane_each(invocations: int, is_scalar: bool) -> None:
+    program, on = parse(HEAVY), backend(None, 4)
+    width = on.kernel(program, (invocations // 16, 1, 1)).kernel.width
+    # Narrower vectors lose less by gathers.
+    assert (width == SCALAR) is is_scalar or this_machine().width < max(WIDTHS)
+    data = np.arange(4096, dtype=np.uint32)
+    assert difference(Case(program, {"x": data}, elements=invocations), on) is None
+
+
+def test_explain_tells_the_axis_of_the_lanes() -> None:
+    text = backend(16).compile(program_of(BODIES["stencil"], "y", (8, 8, 1))).explain()
+    assert "over rows of the grid along y" in text
+    together = parse("program p(workgroup 8) { buffer 0 a: u32[] output; barrier; a[gid.x] = 1 }")
+    assert "over workgroups" in backend(16).compile(together).explain()
