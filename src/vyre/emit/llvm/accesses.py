@@ -8,15 +8,19 @@ address in ``facts`` are known to be in bounds, and consecutive, in the part of 
 
 from __future__ import annotations
 
+from typing import Final
+
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.masks import Masks
 from vyre.emit.llvm.memory import ALL
 from vyre.emit.llvm.streams import MIN_VECTOR_BYTES, Streams
 from vyre.emit.llvm.text import ELEMENT, STORED, shaped, spread
-from vyre.emit.llvm.values import NO_FACTS, Value
+from vyre.emit.llvm.values import NO_FACTS, LoopContext, Value
 from vyre.ir import nodes as n
 from vyre.semantics.types import DType
+
+_LANE_BY_LANE: Final = frozenset({"gathers", "strided loads", "scatters", "strided stores", "atomics"})
 
 
 class Accesses(Masks):
@@ -37,11 +41,19 @@ class Accesses(Masks):
         self.streams = Streams()
         self.mask, self.has_active_lane = ALL, True
         self.places: dict[str, m.Place] = {}
+        self.loops: list[LoopContext] = []
+        # Accesses in loops: of whole vectors, and lane by lane.
+        self.loop_accesses = [0, 0]
         self.notes = dict.fromkeys(
             ("uniform loads", "linear loads", "strided loads", "gathers", "uniform stores", "linear stores",
              "strided stores", "scatters", "atomics", "checks kept", "checks removed", "masked branches",
              "uniform branches", "divergent loops", "uniform loops"), 0
         )  # fmt: skip
+
+    def _count(self, kind: str) -> None:
+        self.notes[kind] += 1
+        if self.loops:
+            self.loop_accesses[kind in _LANE_BY_LANE] += 1
 
     def _iota(self, stride: int = 1, dtype: DType = DType.U32) -> str:
         element, most = ELEMENT[dtype], 1 << dtype.bits
@@ -74,21 +86,21 @@ class Accesses(Masks):
         code, width, place = self.code, self.width, self.places[load.buffer]
         proved = self._is_proved(load, happens_anyway=index.shape is Shape.UNIFORM)
         if index.shape is Shape.UNIFORM:
-            self.notes["uniform loads"] += 1
+            self._count("uniform loads")
             # In scalar code loads form dependency chains, so the next load should not wait for a check.
             text = m.load_uniform(code, place, index.text, checked=not proved, predicted=not width)
             return Value(place.dtype, Shape.UNIFORM, text)
         if id(load) in self.facts.addresses:
-            self.notes["linear loads"] += 1
+            self._count("linear loads")
             prefetch = id(load) in self.prefetch and self._fills_lines(place)
             address = self._row_address(load, place)
             raw = m.load_consecutive(code, place.dtype, address, self.row_mask, width, prefetch=prefetch)
         elif index.shape.stride == 1:
-            self.notes["linear loads"] += 1
+            self._count("linear loads")
             prefetch = id(load) in self.prefetch and self._fills_lines(place)
             raw = self._load_linear(place, index, proved, prefetch)
         else:
-            self.notes["strided loads" if index.shape.stride else "gathers"] += 1
+            self._count("strided loads" if index.shape.stride else "gathers")
             vector = self._vector(index)
             raw = m.gather(code, place, vector, self._allowed(place, vector, proved), width)
         return Value(place.dtype, Shape.VARYING, self.vector.from_memory(place.dtype, raw))
@@ -138,22 +150,22 @@ class Accesses(Masks):
         code, width, place = self.code, self.width, self.places[store.buffer]
         proved = self._is_proved(store)
         if index.shape is Shape.UNIFORM and value.shape is Shape.UNIFORM:
-            self.notes["uniform stores"] += 1
+            self._count("uniform stores")
             self._store_uniform(place, index, value, proved)
             return
         raw = self.vector.to_memory(place.dtype, self._vector(value))
         if id(store) in self.facts.addresses:
-            self.notes["linear stores"] += 1
+            self._count("linear stores")
             past_caches = self.facts.past_caches.get(id(store), "") if self.row_mask == ALL else ""
             address = self._row_address(store, place)
             m.store_consecutive(code, place.dtype, address, raw, self.mask, width, past_caches=past_caches)
             return
         vector = self._vector(index)
         if index.shape.stride != 1:
-            self.notes["strided stores" if index.shape.stride else "scatters"] += 1
+            self._count("strided stores" if index.shape.stride else "scatters")
             m.scatter(code, place, vector, raw, self._allowed(place, vector, proved), width)
             return
-        self.notes["linear stores"] += 1
+        self._count("linear stores")
         is_straight = place.is_short or not index.shape.wraps
         if is_straight and (proved or self.mask != ALL):
             mask = self._allowed(place, vector, proved)

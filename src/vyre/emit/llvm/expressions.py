@@ -195,7 +195,7 @@ class Expressions(Accesses):
         self, node: n.Atomic, index: Value, expected: Value | None, operand: Value | None, *, wanted: bool = True
     ) -> Value:
         place, proved = self.places[node.buffer], self._is_proved(node)
-        self.notes["atomics"] += 1
+        self._count("atomics")
         if not self.width:
             texts = ("" if x is None else x.text for x in (operand, expected))
             old = m.change_one(self.code, node.op, place, index.text, *texts, checked=not proved)

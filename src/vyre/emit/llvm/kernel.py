@@ -54,7 +54,8 @@ class Kernel(msgspec.Struct, frozen=True):
     words: the address of the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are
     the buffers that the launch provides. ``is_unbounded``: loops may let an invocation do any amount of work.
     ``is_irregular``: lanes leave loops at different times, and access memory by gathers or scatters. ``work`` estimates
-    the operations of an invocation; of loops with an unknown number of iterations, one iteration.
+    the operations of an invocation; of loops with an unknown number of iterations, one iteration. ``slowdown``
+    estimates how much longer an iteration of a loop takes for a vector than for one invocation.
     """
 
     text: str
@@ -67,14 +68,8 @@ class Kernel(msgspec.Struct, frozen=True):
     is_unbounded: bool
     is_irregular: bool
     work: int
+    slowdown: float
     notes: dict[str, int]
-
-    @property
-    def slowdown(self) -> float:
-        """How much longer an operation takes for a vector than for one invocation, by the kinds of its accesses."""
-        each = sum(self.notes[kind] for kind in ("gathers", "strided loads", "scatters", "strided stores", "atomics"))
-        plain = sum(self.notes[kind] for kind in ("uniform loads", "linear loads", "uniform stores", "linear stores"))
-        return 1 + (self.width / 2 - 1) * each / max(1, each + plain)
 
 
 def emit_kernel(program: Program, width: int, *, flat: bool, axis: int = 0, check_elimination: bool = True) -> Kernel:
@@ -160,8 +155,13 @@ class _Shell:
             _is_unbounded(self.program),
             self._is_irregular(),
             _work_of(self.program.entry),
+            self._slowdown(),
             body.notes,
         )
+
+    def _slowdown(self) -> float:
+        together, each = self.body.loop_accesses
+        return 1 + self.body.width * each / max(1, each + together)
 
     def _is_irregular(self) -> bool:
         notes = self.body.notes

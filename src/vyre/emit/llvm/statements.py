@@ -52,7 +52,6 @@ class Statements(Rows):
         super().__init__(width, layout)
         self.check_elimination = check_elimination
         self.tokens = 0
-        self.loops: list[LoopContext] = []
         self.program = None
 
     def write_run(self, program: Program, facts: Facts = NO_FACTS) -> None:
