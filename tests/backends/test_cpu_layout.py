@@ -200,7 +200,7 @@ program heavy(workgroup 16) {
 }"""
 
 
-@pytest.mark.parametrize(("invocations", "is_scalar"), [(16, True), (64, False), (4096, False)])
+@pytest.mark.parametrize(("invocations", "is_scalar"), [(16, True), (64, True), (4096, False)])
 def test_few_heavy_invocations_are_shared_one_lane_each(invocations: int, is_scalar: bool) -> None:
     program, on = parse(HEAVY), backend(None, 4)
     width = on.kernel(program, (invocations // 16, 1, 1)).kernel.width
