@@ -7,7 +7,6 @@ import pytest
 
 from cpu_support import backend, difference, sharing_backend
 from vyre.conform.case import Case
-from vyre.emit.llvm.guards import guard_of
 from vyre.ir import parse
 
 HEAD = """
@@ -67,13 +66,3 @@ def test_every_guard_gives_the_bytes_of_the_reference(name: str) -> None:
     for length, most, elements in ((0, 0, 40), (1, 16, 40), (15, 17, 48), (16, 33, 64), (33, 200, 33), (64, 1, 1)):
         for on in (backend(4), backend(16), backend(16, check_elimination=False), sharing_backend(2, 8)):
             assert difference(case(body, length, most, elements), on) is None, (length, most, elements)
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_guards_are_recognised(name: str) -> None:
-    assert guard_of(parse(HEAD + BODIES[name] + "}")) is not None
-
-
-@pytest.mark.parametrize("name", NO_GUARDS)
-def test_nothing_else_is_taken_for_a_guard(name: str) -> None:
-    assert guard_of(parse(HEAD + NO_GUARDS[name] + "}")) is None

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cpu_support import backend, run_case
+from vyre.analyze.workgroup_independence import is_workgroup_independent
 from vyre.conform.filetest import BACKENDS, is_legal, load_filetest, runs_wrong
 from vyre.driver.config import DispatchConfig
-from vyre.emit.llvm import can_be_flat, emit_kernel
+from vyre.emit.llvm import emit_kernel
 from vyre.errors import UnsupportedFeature, VyreError
 from vyre.ir import parse
 from vyre.optimizer.switches import NOTHING
@@ -62,7 +63,7 @@ program subgroups(workgroup 8) {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_scalar_code_has_no_vectors_and_no_masks(name: str) -> None:
     program = parse(PROGRAMS[name])
-    flat = can_be_flat(program)
+    flat = is_workgroup_independent(program)
     kernel = emit_kernel(program, 1, flat=flat)
     assert kernel.width == 1
     assert VECTOR.findall(kernel.text) == []

@@ -10,7 +10,7 @@ until nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -53,17 +53,23 @@ Shape.VARYING = Shape(None)
 class Layout(msgspec.Struct, frozen=True):
     """How invocations lie in vectors of ``step``: one after the other, x first, from the start of a workgroup.
 
-    If ``flat``, from the start of a grid of one axis, over the ends of workgroups where those do not end with a vector.
-    In ``agreed`` buffers all lanes find the same, whatever their index is.
+    If ``flat``, along an ``axis`` of the whole grid from its start, over the ends of workgroups; the ids of the other
+    axes are uniform. In ``agreed`` buffers all lanes find the same, whatever their index is. ``known`` are the shapes
+    of expressions, by identity, for which more is known than follows from their operands.
     """
 
     workgroup_size: tuple[int, int, int]
     step: int
     flat: bool = False
     agreed: frozenset[str] = frozenset()
+    axis: int = 0
+    known: Mapping[int, Shape] = {}
 
     def shape_of(self, node: n.Expr, given: Sequence[Shape] = ()) -> Shape:
         """The shape of what a node gives, by those of its operands. What a variable holds is not known here."""
+        found = self.known.get(id(node))
+        if found is not None:
+            return found
         if self.step == 1 or (isinstance(node, n.Load) and node.buffer in self.agreed):
             return Shape.UNIFORM
         if isinstance(node, n.SubgroupLocalId):
@@ -85,11 +91,11 @@ class Layout(msgspec.Struct, frozen=True):
     def _shape_of_id(self, node: n.InvocationId | n.WorkgroupId | n.LocalId, level: int) -> Shape:
         x, y, z = self.workgroup_size
         if self.flat:
-            if node.axis or level == GRID:
+            if node.axis != self.axis or level == GRID:
                 return Shape.UNIFORM
             if isinstance(node, n.InvocationId):
                 return Shape.LINEAR
-            if x % self.step:
+            if self.workgroup_size[self.axis] % self.step:
                 return Shape.VARYING
             return Shape.UNIFORM if isinstance(node, n.WorkgroupId) else Shape.LINEAR
         if level <= WORKGROUP:

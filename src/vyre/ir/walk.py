@@ -6,7 +6,7 @@ its bodies; of an expression, operands first, left to right (postorder: the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
 
@@ -108,6 +108,26 @@ def fold(root: Expr, combine: Callable[[Expr, list[Folded]], Folded]) -> Folded:
             first = len(stack) - len(get(node))
             given = stack[first:]
             del stack[first:]
+        stack.append(combine(node, given))
+    return stack[0]
+
+
+def fold_to_leaves(root: Expr, combine: Callable[[Expr, list[Folded]], Folded], leaves: Container[int]) -> Folded:
+    """Like ``fold``, but what stands below the nodes in ``leaves`` (by identity) is left out."""
+    order: list[tuple[Expr, int]] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        below = () if id(node) in leaves else operands(node)
+        order.append((node, len(below)))
+        pending += below
+        if len(order) > MAX_EXPRESSIONS:
+            raise too_many_expressions()
+    stack: list[Folded] = []
+    for node, count in reversed(order):
+        first = len(stack) - count
+        given = stack[first:]
+        del stack[first:]
         stack.append(combine(node, given))
     return stack[0]
 

@@ -147,7 +147,7 @@ class CpuDevice(Device):
         from vyre.backends.cpu.instructions import summary
 
         kernel = code.for_launch(LARGE_GRID).kernel
-        over = "invocations" if kernel.is_flat else "workgroups"
+        over = f"rows of the grid along {'xyz'[kernel.axis]}" if kernel.is_flat else "workgroups"
         lines = [f"{kernel.width} lanes, over {over}, {kernel.scratch_bytes:,} bytes of its own"]
         lines += [f"{count:4} {what}" for what, count in kernel.notes.items() if count]
         lines.append(f"innermost loop: {summary(assembly(kernel.text))}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from vyre.analyze.workgroup_independence import is_workgroup_independent
 from vyre.backends.cpu.compile import Loaded, can_be_loaded, linked_object_code, machine_facts
 from vyre.backends.cpu.kernels import SCALAR, CompiledKernel, Grid
 from vyre.backends.cpu.launches import Sharing
@@ -27,7 +28,7 @@ from vyre.driver.cache import source_state
 from vyre.driver.device import UNLIMITED
 from vyre.driver.memory_cache import MemoryCache
 from vyre.driver.resident import ResidentBuffer, require_owned
-from vyre.emit.llvm import Kernel, can_be_flat, emit_kernel
+from vyre.emit.llvm import Kernel, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir.buffers import BufferDecl, Role
@@ -240,7 +241,7 @@ def _written(program: Program, kernels: dict[str, Kernel], texts: dict[str, str]
 
     def emitted(part: Program) -> _Header:
         name = f"kernel{len(kernels)}"
-        kernel = emit_kernel(part, SCALAR, flat=can_be_flat(part))
+        kernel = emit_kernel(part, SCALAR, flat=is_workgroup_independent(part))
         texts[name] = kernel.text
         kernels[name] = msgspec.structs.replace(kernel, text="")
         return _Header(name, part.buffers, program.workgroup_size)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from threading import Lock
 from typing import Final
 
 import msgspec
 
+from vyre.analyze.workgroup_independence import fastest_axis, is_workgroup_independent
 from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, this_machine
 from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
-from vyre.emit.llvm import KERNEL, Kernel, can_be_flat, emit_kernel
+from vyre.emit.llvm import KERNEL, Kernel, emit_kernel
 from vyre.errors import BadInputs, UnsupportedFeature
 from vyre.ir import nodes as n
+from vyre.ir.extensions import inline_calls
 from vyre.ir.program import Program
+from vyre.lower.fresh_names import with_unique_names
 
 # A width of 1 is code for one invocation after another, without vectors.
 SCALAR: Final = 1
 WIDTHS: Final = (4, 8, 16)
 # Launches of so many invocations for each thread, and fewer, may run as scalar code.
 _FEW_FOR_EACH_THREAD: Final = 256
+# Along shorter axes, most lanes of a vector would be idle.
+_MIN_ROW: Final = 4
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
 
@@ -39,44 +45,67 @@ class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
 class CpuCode:
     """The code of a program: a variant for each class of launches, compiled when the first such launch is prepared.
 
-    A launch of one axis runs "flat" code, over invocations instead of workgroups, if the program can. A launch of few
-    invocations that go through memory each in its own way runs scalar code: most lanes of a vector would wait for
-    others, and threads share the invocations. Programs that know their workgroups are left out: their invocations may
-    go through memory side by side. Optimization is the compiler's; without it code is made faster, and runs slower.
+    A program that does not depend on its workgroup's shape runs "flat" code, over rows of the whole grid instead of
+    workgroups, with the lanes along the axis on which its accesses are consecutive. A launch of few heavy invocations
+    that go through memory each in its own way, or that are no more than the threads, runs scalar code: most lanes of a
+    vector would wait for others, and threads share the invocations. Programs that know their workgroups are left out:
+    their invocations may go through memory side by side. Optimization is the compiler's; without it code is made
+    faster, and runs slower.
     """
 
     def __init__(self, kernels: Kernels, program: Program, source: Program, *, optimize: bool) -> None:
         self.program = program
         self._kernels = kernels
         self._optimize = optimize
-        self._can_be_flat = can_be_flat(program)
+        self._is_flat = is_workgroup_independent(program)
+        self._axis = fastest_axis(with_unique_names(inline_calls(program))) if self._is_flat else 0
         self._may_be_scalar = not source.stats().has(n.LocalId, n.WorkgroupId)
-        self._texts: dict[tuple[bool, int], Kernel] = {}
-        self._compiled: dict[tuple[bool, int], CompiledKernel] = {}
+        self._texts: dict[tuple[int, int], Kernel] = {}
+        self._compiled: dict[tuple[int, int], CompiledKernel] = {}
         self._lock = Lock()
 
     def for_launch(self, grid: Grid) -> CompiledKernel:
         """The code for a launch of that grid."""
-        flat = self._can_be_flat and grid[1] == 1 and grid[2] == 1
+        axis = self._axis_for(grid)
         width = self._kernels.width
-        if flat and self._may_be_scalar and grid[0] * self.program.workgroup_size[0] <= self._kernels.few_invocations:
-            width = SCALAR if self._text(flat, width).is_irregular else width
-        found = self._compiled.get((flat, width))
+        if self._is_flat and self._may_be_scalar and self._invocations(grid) <= self._kernels.few_invocations:
+            width = SCALAR if self._is_faster_as_scalar(self._text(axis, width), self._invocations(grid)) else width
+        found = self._compiled.get((axis, width))
         if found is None:
             # One thread compiles at a time: two that need the same code get one, and none is unloaded while it runs.
             with self._lock:
-                found = self._compiled.get((flat, width))
+                found = self._compiled.get((axis, width))
                 if found is None:
-                    kernel = self._text(flat, width)
-                    found = self._compiled[flat, width] = self._kernels.compiled(
+                    kernel = self._text(axis, width)
+                    found = self._compiled[axis, width] = self._kernels.compiled(
                         self.program.name, kernel, optimize=self._optimize
                     )
         return found
 
-    def _text(self, flat: bool, width: int) -> Kernel:
-        found = self._texts.get((flat, width))
+    def _is_faster_as_scalar(self, kernel: Kernel, invocations: int) -> bool:
+        """Whether few heavy invocations take less time one lane each, on more threads, than in vectors."""
+        if kernel.is_irregular or not kernel.is_unbounded:
+            return kernel.is_irregular
+        threads = self._kernels.threads
+        in_turn = math.ceil(invocations / threads)
+        vectors_in_turn = math.ceil(math.ceil(invocations / kernel.width) / threads)
+        return in_turn <= vectors_in_turn * kernel.slowdown
+
+    def _invocations(self, grid: Grid) -> int:
+        return math.prod(grid) * math.prod(self.program.workgroup_size)
+
+    def _axis_for(self, grid: Grid) -> int:
+        """Return the axis of the lanes: the fastest one, unless the grid is too short along it."""
+        if not self._axis or grid == LARGE_GRID:
+            return self._axis
+        size = grid[self._axis] * self.program.workgroup_size[self._axis]
+        return self._axis if size >= _MIN_ROW or grid[0] * self.program.workgroup_size[0] <= size else 0
+
+    def _text(self, axis: int, width: int) -> Kernel:
+        found = self._texts.get((axis, width))
         if found is None:
-            found = self._texts[flat, width] = self._kernels.emitted(self.program, width, flat=flat)
+            found = self._kernels.emitted(self.program, width, flat=self._is_flat, axis=axis)
+            self._texts[axis, width] = found
         return found
 
 
@@ -97,6 +126,7 @@ class Kernels:
         if width is not None and width not in widths:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
+        self.threads = threads
         self.few_invocations = 0 if width else threads * _FEW_FOR_EACH_THREAD
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
@@ -107,9 +137,9 @@ class Kernels:
         made.for_launch(grid)
         return made
 
-    def emitted(self, program: Program, width: int, *, flat: bool) -> Kernel:
+    def emitted(self, program: Program, width: int, *, flat: bool, axis: int) -> Kernel:
         """The text of a kernel."""
-        kernel = emit_kernel(program, width, flat=flat, check_elimination=self._check_elimination)
+        kernel = emit_kernel(program, width, flat=flat, axis=axis, check_elimination=self._check_elimination)
         if len(kernel.text) > _MOST_TEXT:
             raise UnsupportedFeature(
                 f"a program of {program.stats().statements:,} statements that becomes {len(kernel.text):,} characters "

@@ -23,6 +23,8 @@ from vyre.lower.schedule import host_buffers
 _MOST_TRANSFERRED_BYTES: Final = (1 << 32) - 64
 _ALIGNMENT: Final = 64
 _SHARES_PER_THREAD: Final = 16
+# Operations of an invocation that is not worth sharing by itself.
+_LIGHT_WORK: Final = 64
 
 
 def address_of(array: Array) -> int:
@@ -46,7 +48,8 @@ class Sharing(msgspec.Struct, frozen=True):
     """When threads share a launch: with at least ``worth_sharing`` invocations, fewer are done before another begins.
 
     Invocations that may do any amount of work are shared however few they are, a vector at a time. ``flat_grain`` is
-    how many of the others a thread takes at least at a time.
+    how many of the others a thread takes at least at a time. Both are for light invocations; of those that take many
+    times the operations, as many times fewer will do.
     """
 
     threads: int
@@ -75,14 +78,20 @@ class KernelLaunch:
         self.kernel = kernel
         self.total = launch.invocations if kernel.kernel.is_flat else x * y * z
         self.grain: int | None = None
-        is_worth_sharing = kernel.kernel.is_unbounded or launch.invocations >= sharing.worth_sharing
+        # The limits are for invocations of a few operations.
+        weight = max(1, kernel.kernel.work // _LIGHT_WORK)
+        is_worth_sharing = kernel.kernel.is_unbounded or launch.invocations * weight >= sharing.worth_sharing
         if sharing.threads > 1 and is_worth_sharing and self.total > 1:
             grain = max(1, self.total // (sharing.threads * _SHARES_PER_THREAD))
             if kernel.kernel.is_flat:
-                # What a thread takes starts with a whole vector.
+                # What a thread takes starts with a whole vector; if it is long enough, it consists of whole rows.
                 is_small = kernel.kernel.is_unbounded and launch.invocations < sharing.worth_sharing
-                least = math.lcm(1 if is_small else sharing.flat_grain, kernel.kernel.width)
+                least = math.lcm(1 if is_small else max(1, sharing.flat_grain // weight), kernel.kernel.width)
                 grain = -(-grain // least) * least
+                axis = kernel.kernel.axis
+                row = launch.grid[axis] * launch.workgroup_size[axis]
+                if row < min(grain, self.total):
+                    grain = -(-grain // row) * row
             self.grain = grain
 
 

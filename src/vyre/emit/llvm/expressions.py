@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from vyre.analyze.shapes import Layout, Shape
+from vyre.analyze.workgroup_independence import COMMUTATIVE
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.accesses import Accesses
 from vyre.emit.llvm.memory import NONE
@@ -24,8 +25,6 @@ from vyre.semantics.reductions import reduction_identity
 from vyre.semantics.scalars import scalar_meaning, to_bits
 from vyre.semantics.types import DType
 
-# Atomics whose changes of one element by several lanes combine into one.
-REDUCIBLE: Final = {AtomicOp.ADD, AtomicOp.SUB, AtomicOp.AND, AtomicOp.OR, AtomicOp.XOR, AtomicOp.MIN, AtomicOp.MAX}
 _WORDS: Final = (DType.U32, DType.I32)
 # A placeholder for an operand that is already a value.
 _GIVEN: Final = n.Var("")
@@ -88,9 +87,22 @@ class Expressions(Accesses):
         return value.text
 
     def _evaluate(self, root: n.Expr) -> Value:
-        return walk.fold(root, self._expression)
+        known = self.facts.values
+        return walk.fold_to_leaves(root, self._expression, known) if known else walk.fold(root, self._expression)
+
+    def _in_row(self, value: Value) -> Value:
+        """Return lane 0 of a value of a row's facts."""
+        if not value.shape.stride:
+            return value
+        element, place = ELEMENT[value.dtype], self.row_place
+        if element != "i64":
+            place = self.code.put(f"trunc i64 {place} to {element}")
+        return Value(value.dtype, value.shape, self.scalar.op("add", element, value.text, place))
 
     def _expression(self, node: n.Expr, given: list[Value]) -> Value:
+        known = self.facts.values.get(id(node))
+        if known is not None:
+            return self._in_row(known)
         match node:
             case n.Var(name):
                 value = self.values.get(name)
@@ -184,6 +196,7 @@ class Expressions(Accesses):
         self, node: n.Atomic, index: Value, expected: Value | None, operand: Value | None, *, wanted: bool = True
     ) -> Value:
         place, proved = self.places[node.buffer], self._is_proved(node)
+        self._count("atomics")
         if not self.width:
             texts = ("" if x is None else x.text for x in (operand, expected))
             old = m.change_one(self.code, node.op, node.order, place, index.text, *texts, checked=not proved)
@@ -192,7 +205,7 @@ class Expressions(Accesses):
             # Elements are read whole by any load. The compiler must not reuse what an earlier load read.
             self.code.do('fence syncscope("singlethread") seq_cst')
             return self._load(node, index)
-        if operand is not None and node.op in REDUCIBLE and index.shape is Shape.UNIFORM:
+        if operand is not None and node.op in COMMUTATIVE and index.shape is Shape.UNIFORM:
             return self._combined_change(node, index.text, operand, proved)
         vector = self._vector(index)
         mask = self._allowed(place, vector, proved)

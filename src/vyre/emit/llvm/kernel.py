@@ -1,9 +1,9 @@
 """LLVM IR kernels from programs: a body for one vector of lanes, and the shell around it.
 
 The body (``statements``) is the program for the invocations of one vector, or for one invocation. The shell loads the
-arguments from a block, allocates scratch memory, and loops over a range of the grid: over invocations if nothing ties
-those of a workgroup together ("flat"), otherwise over workgroups. A workgroup with barriers runs the segments into
-which ``vyre.lower`` cuts it; the state between them is stored in slots in scratch memory.
+arguments from a block, allocates scratch memory, and loops over a range of the grid: over rows of invocations if
+nothing ties those of a workgroup together ("flat"), otherwise over workgroups. A workgroup with barriers runs the
+segments into which ``vyre.lower`` cuts it; the state between them is stored in slots in scratch memory.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from vyre.analyze.effects import written_buffers
 from vyre.analyze.ranges import proofs_of
 from vyre.analyze.shapes import Layout, Shape
 from vyre.emit.llvm import memory as m
-from vyre.emit.llvm.guards import Guard, guard_of
 from vyre.emit.llvm.if_conversion import if_convert
 from vyre.emit.llvm.interleaving import interleave_factor
 from vyre.emit.llvm.memory import ALL
 from vyre.emit.llvm.privatization import copies_of, merge_copies, privatized_buffers
+from vyre.emit.llvm.rows import Row
 from vyre.emit.llvm.statements import Statements
 from vyre.emit.llvm.streams import PREFETCH_BYTES, PREFETCH_INVOCATIONS, STREAMED_BYTES, Streams, streams_of
-from vyre.emit.llvm.text import ELEMENT, shaped, spread
-from vyre.emit.llvm.values import Cell, Value
+from vyre.emit.llvm.text import ELEMENT, spread
+from vyre.emit.llvm.values import NO_FACTS, Cell, Facts, Value
 from vyre.emit.prepare import Prepared, prepare
 from vyre.errors import UnsupportedFeature
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.buffers import BufferDecl, Role
-from vyre.ir.program import Program, has_shared_memory
+from vyre.ir.program import Program
 from vyre.lower import DONE, Slot, cut_workgroup
 from vyre.lower.fresh_names import with_unique_names
 from vyre.lower.transfers import Capture
@@ -48,6 +48,8 @@ _MAX_SIZED_STATEMENTS: Final = 256
 _MAX_SHORT: Final = 1 << 31
 # In longer programs, the cost of the mask is small compared with the rest.
 _MAX_PEELED_STATEMENTS: Final = 64
+_MAX_UNPOLLED_INVOCATIONS: Final = 1 << 14
+_MAX_WORK: Final = 1 << 24
 _IDS: Final = (n.InvocationId, n.LocalId, n.WorkgroupId)
 _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 
@@ -55,50 +57,44 @@ _GRID: Final = ("%grid.x", "%grid.y", "%grid.z")
 class Kernel(msgspec.Struct, frozen=True):
     """A kernel's text and how to call it: ``kernel(block, first, last)`` for invocations or workgroups.
 
-    A range of invocations starts at a multiple of the vector width. The block consists of 64-bit words: the address of
-    the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are the buffers that the
-    launch provides. ``is_unbounded``: loops may let an invocation do any amount of work. ``is_irregular``: lanes leave
-    loops at different times, and access memory by gathers or scatters.
+    Invocations are numbered row by row: first along ``axis``, on which the lanes lie. The block consists of 64-bit
+    words: the address of the stop word, the grid, and the address and length of each of ``buffers``. ``captures`` are
+    the buffers that the launch provides. ``is_unbounded``: loops may let an invocation do any amount of work.
+    ``is_irregular``: lanes leave loops at different times, and access memory by gathers or scatters. ``work`` estimates
+    the operations of an invocation; of loops with an unknown number of iterations, one iteration. ``slowdown``
+    estimates how much longer an iteration of a loop takes for a vector than for one invocation.
     """
 
     text: str
     buffers: tuple[str, ...]
     captures: tuple[Capture, ...]
     is_flat: bool
+    axis: int
     width: int
     scratch_bytes: int
     is_unbounded: bool
     is_irregular: bool
+    work: int
+    slowdown: float
     notes: dict[str, int]
 
 
-def can_be_flat(program: Program) -> bool:
-    """Whether the invocations of a workgroup are independent, so that vectors may cross its end."""
-    stats = program.stats()
-    return (
-        program.workgroup_size[1:] == (1, 1)
-        and not stats.has_barriers
-        and not stats.has_subgroup_ops
-        and not has_shared_memory(program)
-    )
-
-
-def emit_kernel(program: Program, width: int, *, flat: bool, check_elimination: bool = True) -> Kernel:
+def emit_kernel(program: Program, width: int, *, flat: bool, axis: int = 0, check_elimination: bool = True) -> Kernel:
     """Emit a legal program without grid-wide cuts, for vectors of ``width`` lanes.
 
-    With a width of 1 the code is scalar: one invocation after another, without masks. ``flat`` is for launches of one
-    axis, of programs that ``can_be_flat``. Without ``check_elimination`` every access is checked, even if it is proved
-    to be in bounds.
+    With a width of 1 the code is scalar: one invocation after another, without masks. ``flat`` is for programs that are
+    workgroup-independent; then the lanes lie along ``axis``, which is x unless the program may be reordered. Without
+    ``check_elimination`` every access is checked, even if it is proved to be in bounds.
     """
     if width == 1 and program.stats().has_subgroup_ops:
         raise UnsupportedFeature(
             "subgroup operations in scalar code", "vyre.emit.llvm", "choose vectors of more than one lane."
         )
     prepared = prepare(program)
-    shell = _Shell(prepared, width, flat, check_elimination)
+    shell = _Shell(prepared, width, flat, axis, check_elimination)
     if not shell.required:
         return shell.write()
-    checked = _Shell(prepared, width, flat, check_elimination, sized=False)
+    checked = _Shell(prepared, width, flat, axis, check_elimination, sized=False)
     return shell.write(checked.write_function(_CHECKED), checked)
 
 
@@ -109,29 +105,32 @@ class _Shell:
     """
 
     def __init__(
-        self, prepared: Prepared, width: int, flat: bool, check_elimination: bool, *, sized: bool = True
+        self, prepared: Prepared, width: int, flat: bool, axis: int, check_elimination: bool, *, sized: bool = True
     ) -> None:
         self.program = program = if_convert(prepared.program)
         self.captures = prepared.captures
-        self.flat = flat
+        self.flat, self.axis = flat, axis
         self.cut = cut_workgroup(program)
         self.segments = [with_unique_names(segment.program) for segment in self.cut.segments]
         # A subgroup is one vector, so its lanes are in lockstep. (LLVM's vectors of one lane are unsound.)
         self.step = program.subgroup_size if program.stats().has_subgroup_ops else width
         self.size = math.prod(program.workgroup_size)
         if len(self.segments) == 1 and not program.stats().has_subgroup_ops and (flat or self.size % (2 * width) == 0):
-            self.step *= interleave_factor(self.segments[0], Layout(program.workgroup_size, width, flat))
+            self.step *= interleave_factor(self.segments[0], Layout(program.workgroup_size, width, flat, axis=axis))
         self.width = 0 if width == 1 else max(2, self.step)
         self.chunks = -(-self.size // self.step)
         has_one_lane = min(self.size, self.step) == 1
         self.uniform_slots = frozenset(slot.buffer for slot in self.cut.slots if slot.is_uniform or has_one_lane)
-        layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots)
+        layout = Layout(program.workgroup_size, self.step, flat, self.uniform_slots, axis)
         self.check_elimination = check_elimination
+        statements = program.stats().statements
+        self.has_interior = flat and self.width > 0 and statements <= _MAX_PEELED_STATEMENTS
         # While a segment runs, other workgroups may be in another; slots are not memory.
         changing = written_buffers(program) | {slot.buffer for slot in self.cut.slots} | {self.cut.control}
         proofs = [proofs_of(segment, changing) for segment in self.segments] if check_elimination else []
-        is_short = program.stats().statements <= _MAX_SIZED_STATEMENTS
-        self.required = {bound: None for found in proofs for bound in found.required} if sized and is_short else {}
+        # The interiors of rows have no checks anyway.
+        is_sized = sized and not self.has_interior and statements <= _MAX_SIZED_STATEMENTS
+        self.required = {bound: None for found in proofs for bound in found.required} if is_sized else {}
         self.body = Statements(
             self.width,
             layout,
@@ -141,10 +140,13 @@ class _Shell:
             },
         )
         self.body.fixed = frozenset(decl.name for decl in program.buffers if decl.role is not Role.SHARED) - changing
-        self.body.streams = self.streams = streams_of(program)
         self.code = self.body.code
         expressions = [node for segment in self.segments for node in walk.expressions(segment.entry)]
         self.ids = dict.fromkeys((type(node), node.axis) for node in expressions if isinstance(node, _IDS))
+        self.body.streams = self.streams = streams_of(program)
+        if flat and any(kind is n.InvocationId and at != axis for kind, at in self.ids):
+            # Neighbouring rows are in the caches already, and each is one stream.
+            self.body.streams = self.streams = Streams(written=self.streams.written)
         self.private = privatized_buffers(program)
         self.merged: dict[str, m.Place] = {}
         self.group: list[str] = []
@@ -165,10 +167,13 @@ class _Shell:
             names,
             self.captures,
             self.flat,
+            self.axis,
             self.width or 1,
             body.scratch,
             _is_unbounded(self.program),
             self._is_irregular(),
+            _work_of(self.program.entry),
+            self._slowdown(),
             body.notes,
         )
 
@@ -197,6 +202,10 @@ class _Shell:
             code.do("call void @free(ptr %scratch)")
         code.do("ret void")
         return "\n".join([*lines, *code.lines, "}"])
+
+    def _slowdown(self) -> float:
+        together, each = self.body.loop_accesses
+        return 1 + self.body.width * each / max(1, each + together)
 
     def _is_irregular(self) -> bool:
         notes = self.body.notes
@@ -343,64 +352,193 @@ class _Shell:
         self.code.do(f"call void @llvm.memset.p0.i64(ptr align 64 {start}, i8 0, i64 {size}, i1 false)")
 
     def _loop_over_invocations(self) -> None:
-        """Loop over vectors of invocations; complete vectors get a loop without masks if the program is short."""
+        """Loop over the rows of a range of invocations; ids of the slower axes change from row to row."""
+        code, body = self.code, self.body
+        orders = {0: (0, 1, 2), 1: (1, 0, 2), 2: (2, 1, 0)}
+        lanes, *others = orders[self.axis]
+        at, begin, *counters = (code.allocate(kind) for kind in ("i64", "i64", "i32", "i32"))
+        code.begin("start")
+        rest = "%first"
+        extents = [self._extent(axis) for axis in (lanes, others[0])]
+        code.do(f"store i64 %first, ptr {at}")
+        for place, extent in zip((begin, counters[0]), extents, strict=True):
+            left = code.put(f"urem i64 {rest}, {extent}")
+            kind = "i64" if place is begin else "i32"
+            code.do(f"store {kind} {left if kind == 'i64' else code.put(f'trunc i64 {left} to i32')}, ptr {place}")
+            rest = code.put(f"udiv i64 {rest}, {extent}")
+        code.do(f"store i32 {code.put(f'trunc i64 {rest} to i32')}, ptr {counters[1]}")
+        code.fall_through("row")
+        here = code.put(f"load i64, ptr {at}")
+        code.branch(code.put(f"icmp ult i64 {here}, %last"), "invocations", "finish")
+        code.begin("invocations")
+        first = code.put(f"load i64, ptr {begin}")
+        left = code.put(f"sub i64 {extents[0]}, {first}")
+        there = code.put(f"sub i64 %last, {here}")
+        count = code.intrinsic("umin", "i64", [("i64", left), ("i64", there)], ["i64"])
+        for axis, counter in zip(others, counters, strict=True):
+            self._set_row_ids(axis, code.put(f"load i32, ptr {counter}"))
+        self._write_row(first, code.put(f"add i64 {first}, {count}"))
+        code.begin("ran")
+        code.do(f"store i64 {code.put(f'add i64 {here}, {count}')}, ptr {at}")
+        code.do(f"store i64 0, ptr {begin}")
+        more = code.put(f"add i32 {code.put(f'load i32, ptr {counters[0]}')}, 1")
+        full = code.put(f"icmp eq i32 {more}, {code.put(f'trunc i64 {extents[1]} to i32')}")
+        code.do(f"store i32 {code.put(f'select i1 {full}, i32 0, i32 {more}')}, ptr {counters[0]}")
+        carry = code.put(f"zext i1 {full} to i32")
+        slowest = code.put(f"load i32, ptr {counters[1]}")
+        code.do(f"store i32 {code.put(f'add i32 {slowest}, {carry}')}, ptr {counters[1]}")
+        body.poll("row")
+
+    def _extent(self, axis: int) -> str:
+        """Return the invocations along an axis of the grid; an empty grid runs nothing, but must not divide by zero."""
+        count = self.code.intrinsic("umax", "i64", [("i64", f"{_GRID[axis]}.wide"), ("i64", "1")], ["i64"])
+        return self.code.put(f"mul i64 {count}, {self.program.workgroup_size[axis]}")
+
+    def _set_row_ids(self, axis: int, place: str) -> None:
+        """Set the ids along an axis that are the same in a whole row."""
+        size = str(self.program.workgroup_size[axis])
+        for kind, operation in ((n.InvocationId, ""), (n.LocalId, "urem"), (n.WorkgroupId, "udiv")):
+            if (kind, axis) in self.ids:
+                text = self.code.put(f"{operation} i32 {place}, {size}") if operation else place
+                self.body.id_values[kind, axis] = Value(DType.U32, Shape.UNIFORM, text)
+
+    def _write_row(self, first: str, last: str) -> None:
+        """Write the vectors of a row, which start at multiples of their width.
+
+        The invocations in front of the interior and behind it run general code, which is written once, in a loop that
+        is entered twice. In the interior, complete vectors run code without masks; of the first and the last vector,
+        only the invocations of the interior take part. Long programs are general code only.
+        """
+        body, code = self.body, self.code
+        if not self.width:
+            self._loop_over_whole(first, last, "ran", NO_FACTS)
+            return
+        has_interior = self.has_interior
+        row = Row(first, last, first, last)
+        if has_interior and self.check_elimination:
+            row = body.row(self.segments[0], first, last)
+        if row.is_active:
+            code.branch(row.is_active, "active", "ran")
+            code.begin("active")
+        first, last = row.begin, row.end
+        before, behind, has_partial = row.first, row.last, bool(row.facts.addresses)
+        if not has_partial:
+            before = code.put(f"and i64 {code.put(f'add i64 {before}, {self.step - 1}')}, {-self.step}")
+            behind = self._vector_start(behind)
+        exists = code.put(f"icmp slt i64 {before}, {behind}") if has_interior else "false"
+        before = code.put(f"select i1 {exists}, i64 {before}, i64 {last}")
+        at, since, until = (code.allocate("i64") for _ in range(3))
+
+        def enter(start: str, end: str) -> None:
+            for place, text in ((at, self._vector_start(start)), (since, start), (until, end)):
+                code.do(f"store i64 {text}, ptr {place}")
+            code.go("edges")
+
+        enter(first, before)
+        code.begin("edges")
+        place, start, end = (code.put(f"load i64, ptr {name}") for name in (at, since, until))
+        begin = code.intrinsic("umax", "i64", [("i64", place), ("i64", start)], ["i64"])
+        code.branch(code.put(f"icmp ult i64 {begin}, {end}"), "edge", "edged")
+        code.begin("edge")
+        notes, streams, body.streams = dict(body.notes), body.streams, Streams()
+        self._write_partial(place, start, end, row.edge_facts)
+        code.do(f"store i64 {code.put(f'add i64 {place}, {self.step}')}, ptr {at}")
+        body.poll("edges")
+        code.begin("edged")
+        if not has_interior:
+            code.go("ran")
+            return
+        code.branch(code.put(f"icmp eq i64 {end}, {last}"), "ran", "interior")
+        code.begin("interior")
+        inside = self._vector_start(before)
+        code.do(f"store i64 {inside}, ptr {at}")
+        if has_partial:
+            code.branch(code.put(f"icmp ult i64 {inside}, {before}"), "partial", "whole")
+            code.begin("partial")
+            place = code.put(f"load i64, ptr {at}")
+            self._write_partial(place, before, behind, row.facts)
+            code.do(f"store i64 {code.put(f'add i64 {place}, {self.step}')}, ptr {at}")
+            code.go("whole")
+        else:
+            code.go("whole")
+        code.begin("whole")
+        body.notes, body.streams = notes, streams
+        inside = code.put(f"load i64, ptr {at}")
+        end = self._vector_start(behind)
+        self._loop_over_whole(inside, end, "passed", row.facts)
+        code.begin("passed")
+        if has_partial:
+            # The loop over whole vectors may have had none to run, where the interior ends in its first vector.
+            next_ = code.intrinsic("umax", "i64", [("i64", inside), ("i64", end)], ["i64"])
+            code.do(f"store i64 {next_}, ptr {at}")
+            code.branch(code.put(f"icmp ult i64 {next_}, {behind}"), "partial", "behind")
+            code.begin("behind")
+        enter(behind, last)
+
+    def _vector_start(self, place: str) -> str:
+        """Return the start of the vector in which an id lies."""
+        return self.code.put(f"and i64 {place}, {-self.step}")
+
+    def _write_partial(self, place: str, first: str, last: str, facts: Facts) -> None:
+        """Write the vector at ``place`` for its invocations between two ids; there is one."""
+        body = self.body
+        body.run_end, body.mask = self.code.label("next"), self._mask_between(place, first, last)
+        body.row_place, body.row_mask = place, body.mask
+        self._vector_ids(place)
+        body.write_run(self.segments[0], facts)
+        self.code.fall_through(body.run_end)
+
+    def _mask_between(self, place: str, first: str, last: str) -> str:
+        """Return the lanes of the vector at ``place`` whose ids are in the row."""
+        lanes = self._lanes_from(self.code.put(f"trunc i64 {place} to i32"))
+        vector, words = self.body.vector, [self.code.put(f"trunc i64 {limit} to i32") for limit in (first, last)]
+        limits = [spread(self.code, "i32", word, self.width) for word in words]
+        inside = (vector.op("icmp uge", "i32", lanes, limits[0]), vector.op("icmp ult", "i32", lanes, limits[1]))
+        return vector.op("and", "i1", *inside)
+
+    def _loop_over_whole(self, first: str, last: str, exit_: str, facts: Facts) -> None:
+        """Write a loop over complete vectors, which polls the stop word once for many of them."""
         body, code = self.body, self.code
         at = code.allocate("i64")
-        code.begin("start")
-        code.do(f"store i64 %first, ptr {at}")
-        if self.width and self.program.stats().statements <= _MAX_PEELED_STATEMENTS:
-            notes = dict(body.notes)
-            body.passed_guard = guard_of(self.segments[0]) if self.check_elimination else None
-            end = self._end_of_guarded(body.passed_guard) if body.passed_guard else "%last"
-            odd = code.put(f"and i64 {code.put(f'sub i64 {end}, %first')}, {self.width - 1}")
-            self._loop_over_vectors(at, code.put(f"sub i64 {end}, {odd}"), "rest", whole=True)
-            code.begin("rest")
-            body.passed_guard, body.notes, body.streams = None, notes, Streams()
-        self._loop_over_vectors(at, "%last", "finish", whole=not self.width)
-
-    def _end_of_guarded(self, guard: Guard) -> str:
-        """Return the end of the invocations that are in the range and below the guard's limit."""
-        limit = self.code.put(f"zext i32 {self.body.uniform(guard.limit)} to i64")
-        for name, other in (("umin", "%last"), ("umax", "%first")):
-            limit = self.code.intrinsic(name, "i64", [("i64", limit), ("i64", other)], ["i64"])
-        return limit
-
-    def _loop_over_vectors(self, at: str, last: str, exit_: str, *, whole: bool) -> None:
-        body, code, width = self.body, self.code, self.width
-        head, lanes = code.label("chunk"), code.label("lanes")
-        body.run_end = code.label("next")
+        spans, head, lanes, pause = (code.label(hint) for hint in ("spans", "chunk", "lanes", "pause"))
+        body.run_end, body.mask = code.label("next"), ALL
+        code.do(f"store i64 {first}, ptr {at}")
+        code.fall_through(spans)
+        begin = code.put(f"load i64, ptr {at}")
+        far = code.put(f"add i64 {begin}, {_MAX_UNPOLLED_INVOCATIONS}")
+        span = code.intrinsic("umin", "i64", [("i64", far), ("i64", last)], ["i64"])
         code.fall_through(head)
         here = code.put(f"load i64, ptr {at}")
-        code.branch(code.put(f"icmp ult i64 {here}, {last}"), lanes, exit_)
+        code.branch(code.put(f"icmp ult i64 {here}, {span}"), lanes, pause)
         code.begin(lanes)
-        body.mask = ALL
-        if not whole:
-            left = code.put(f"sub i64 {last}, {here}")
-            short = code.intrinsic("umin", "i64", [("i64", left), ("i64", str(width))], ["i64"])
-            count = spread(code, "i32", code.put(f"trunc i64 {short} to i32"), width)
-            body.mask = code.put(f"icmp ult {shaped('i32', width)} {_lane_numbers(width)}, {count}")
-        self._flat_ids(code.put(f"trunc i64 {here} to i32"))
-        body.write_run(self.segments[0])
+        body.row_place, body.row_mask = here, ALL
+        self._vector_ids(here)
+        body.write_run(self.segments[0], facts)
         code.fall_through(body.run_end)
         code.do(f"store i64 {code.put(f'add i64 {here}, {self.step}')}, ptr {at}")
-        body.poll(head)
+        code.go(head)
+        code.begin(pause)
+        onward = code.label("onward")
+        code.branch(code.put(f"icmp ult i64 {here}, {last}"), onward, exit_)
+        code.begin(onward)
+        body.poll(spans)
 
-    def _flat_ids(self, base: str) -> None:
-        body, size = self.body, self.program.workgroup_size[0]
-        # Vectors start at multiples of their width; if workgroups do too, no vector crosses a workgroup's end.
+    def _vector_ids(self, place: str) -> None:
+        """Set the ids along the lanes' axis. Vectors start at multiples of their width."""
+        body, size = self.body, self.program.workgroup_size[self.axis]
+        base = self.code.put(f"trunc i64 {place} to i32")
         within = not self.width or size % self.step == 0
-        lanes, first = (body.scalar, base) if within else (body.vector, self._lanes_from(base))
-        shapes = {n.InvocationId: Shape.LINEAR, n.LocalId: Shape.LINEAR, n.WorkgroupId: Shape.UNIFORM}
+        lanes, first = (body.scalar, base) if within else (body.vector, "")
         for kind, axis in self.ids:
-            text, shape = base, shapes[kind]
-            if axis:
-                text, shape = "0", Shape.UNIFORM
-            elif kind is not n.InvocationId:
-                text = lanes.binary(
-                    "mod" if kind is n.LocalId else "div", DType.U32, first, lanes.constant("i32", size)
-                )
-                shape = shape if within else Shape.VARYING
-            body.id_values[kind, axis] = Value(DType.U32, shape if self.width else Shape.UNIFORM, text)
+            if axis != self.axis:
+                continue
+            if kind is n.InvocationId:
+                body.id_values[kind, axis] = Value(DType.U32, Shape.LINEAR if self.width else Shape.UNIFORM, base)
+                continue
+            first = first or self._lanes_from(base)
+            text = lanes.binary("mod" if kind is n.LocalId else "div", DType.U32, first, lanes.constant("i32", size))
+            shape = Shape.UNIFORM if kind is n.WorkgroupId or not self.width else Shape.LINEAR
+            body.id_values[kind, axis] = Value(DType.U32, shape if within else Shape.VARYING, text)
 
     def _lanes_from(self, first: str) -> str:
         """Return the numbers of a vector's lanes, consecutive from ``first`` on."""
@@ -543,6 +681,17 @@ def _is_unbounded(program: Program) -> bool:
         or (isinstance(s, n.Loop) and not all(isinstance(bound, n.Lit) for bound in (s.start, s.stop)))
         for s in walk.statements(program.entry)
     )
+
+
+def _work_of(body: n.Body) -> int:
+    work = 0
+    for statement in body:
+        here = sum(len(walk.postorder(root)) for root in walk.operands(statement))
+        inside = sum(map(_work_of, walk.bodies(statement)))
+        if isinstance(statement, n.Loop) and isinstance(statement.start, n.Lit) and isinstance(statement.stop, n.Lit):
+            inside *= max(0, statement.stop.bits - statement.start.bits)
+        work += here + inside
+    return min(work, _MAX_WORK)
 
 
 def _slot_bytes(slot: Slot, width: int) -> int:

@@ -47,8 +47,8 @@ def element_address(code: Code, place: Place, index: str, lanes: int) -> str:
     return code.put(f"getelementptr {STORED[place.dtype]}, ptr {place.pointer}, {shaped('i64', lanes)} {wide}")
 
 
-def _first_address(code: Code, place: Place, base: str) -> str:
-    """Return the address of the first of consecutive elements.
+def first_address(code: Code, place: Place, base: str) -> str:
+    """Return the address of the first of consecutive elements, whose indices wrap around in short buffers only.
 
     In a short buffer a base with the top bit is negative: the indices in bounds are those after the wrap-around.
     """
@@ -88,13 +88,12 @@ def load_uniform(code: Code, place: Place, index: str, *, checked: bool, predict
     return Lanes(code, 0).from_memory(place.dtype, raw)
 
 
-def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
-    """Load the elements from ``base`` on under the mask; their indices wrap around in short buffers only.
+def load_consecutive(code: Code, dtype: DType, address: str, mask: str, lanes: int, *, prefetch: bool = False) -> str:
+    """Load consecutive elements under the mask.
 
     ``prefetch`` also prefetches the memory that is ``%ahead`` bytes further.
     """
-    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
-    address = _first_address(code, place, base)
+    kind, size = shaped(STORED[dtype], lanes), dtype.bytes
     if prefetch:
         further = code.put(f"getelementptr i8, ptr {address}, i64 %ahead")
         for line in range(0, lanes * size, _LINE_BYTES):
@@ -104,7 +103,7 @@ def load_consecutive(code: Code, place: Place, base: str, mask: str, lanes: int,
     if mask == ALL:
         return code.put(f"load {kind}, ptr {address}, align {size}")
     arguments = [(f"ptr align {size}", address), (shaped("i1", lanes), mask), (kind, "zeroinitializer")]
-    return code.intrinsic("masked.load", kind, arguments, [suffix(STORED[place.dtype], lanes), "p0"])
+    return code.intrinsic("masked.load", kind, arguments, [suffix(STORED[dtype], lanes), "p0"])
 
 
 def gather(code: Code, place: Place, index: str, mask: str, lanes: int, *, cold: bool = False) -> str:
@@ -152,32 +151,39 @@ def store_uniform(code: Code, place: Place, index: str, raw: str, *, checked: bo
         code.fall_through(done)
 
 
+def is_whole_line(code: Code, dtype: DType, address: str, lanes: int) -> str:
+    """Return whether stores of a vector at an address are to bypass the caches: it is aligned, and ``%cached`` is 0."""
+    number = code.put(f"ptrtoint ptr {address} to i64")
+    beside = code.put(f"or i64 {code.put(f'and i64 {number}, {_aligned_bytes(dtype, lanes) - 1}')}, %cached")
+    return code.put(f"icmp eq i64 {beside}, 0")
+
+
+def _aligned_bytes(dtype: DType, lanes: int) -> int:
+    return min(_LINE_BYTES, dtype.bytes * lanes)
+
+
 def store_consecutive(
-    code: Code, place: Place, base: str, raw: str, mask: str, lanes: int, *, streamed: bool = False
+    code: Code, dtype: DType, address: str, raw: str, mask: str, lanes: int, *, past_caches: str = ""
 ) -> None:
-    """Store elements from ``base`` on under the mask; whole lines bypass the caches if ``%cached`` is 0."""
-    kind, size = shaped(STORED[place.dtype], lanes), place.dtype.bytes
-    address = _first_address(code, place, base)
-    if streamed:
+    """Store consecutive elements under the mask; complete vectors bypass the caches on a condition, if there is one."""
+    kind, size = shaped(STORED[dtype], lanes), dtype.bytes
+    if past_caches:
         past, through, done = (code.label(hint) for hint in ("past", "through", "done"))
-        whole = min(64, size * lanes)
-        number = code.put(f"ptrtoint ptr {address} to i64")
-        beside = code.put(f"or i64 {code.put(f'and i64 {number}, {whole - 1}')}, %cached")
-        is_whole = code.put(f"icmp eq i64 {beside}, 0")
+        is_whole = past_caches
         if mask != ALL:
             bits = code.put(f"bitcast <{lanes} x i1> {mask} to i{lanes}")
             is_whole = code.put(f"and i1 {is_whole}, {code.put(f'icmp eq i{lanes} {bits}, -1')}")
         code.branch(is_whole, past, through)
         code.begin(past)
-        code.do(f"store {kind} {raw}, ptr {address}, align {whole}, !nontemporal !1")
+        code.do(f"store {kind} {raw}, ptr {address}, align {_aligned_bytes(dtype, lanes)}, !nontemporal !1")
         code.go(done)
         code.begin(through)
     if mask == ALL:
         code.do(f"store {kind} {raw}, ptr {address}, align {size}")
     else:
         arguments = [(kind, raw), (f"ptr align {size}", address), (shaped("i1", lanes), mask)]
-        code.intrinsic("masked.store", "void", arguments, [suffix(STORED[place.dtype], lanes), "p0"])
-    if streamed:
+        code.intrinsic("masked.store", "void", arguments, [suffix(STORED[dtype], lanes), "p0"])
+    if past_caches:
         code.fall_through(done)
 
 

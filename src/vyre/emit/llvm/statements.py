@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from vyre.analyze.effects import unread_variables
 from vyre.analyze.shapes import Layout, Shape, Shapes
+from vyre.analyze.workgroup_independence import COMMUTATIVE
 from vyre.emit.llvm import memory as m
 from vyre.emit.llvm.divergent_exits import DivergentExits, divergent_exits
-from vyre.emit.llvm.expressions import REDUCIBLE, Expressions
-from vyre.emit.llvm.guards import Guard
 from vyre.emit.llvm.if_conversion import is_cheap
 from vyre.emit.llvm.masks import Searches, searches_of
 from vyre.emit.llvm.memory import NONE
-from vyre.emit.llvm.streams import Streams, prefetched_loads
+from vyre.emit.llvm.rows import Rows
+from vyre.emit.llvm.streams import prefetched_loads
 from vyre.emit.llvm.text import ELEMENT, shaped
-from vyre.emit.llvm.values import Cell, LoopContext, Value
+from vyre.emit.llvm.values import NO_FACTS, Cell, Facts, LoopContext, Value
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
@@ -30,13 +32,12 @@ from vyre.semantics.types import DType
 _MAX_UNPOLLED_ITERATIONS: Final = 4096
 
 
-class Statements(Expressions):
+class Statements(Rows):
     """Writer of runs: the code of a program for one vector. The shell provides the mask, the ids and the memory.
 
     ``proofs`` are the proved accesses of each program to write, by the program's identity. ``program`` is the last
     program written, ``unread`` are its variables that are never read or assigned, ``returned`` are the lanes that have
-    returned, and ``run_end`` is the label of the run's end. ``passed_guard`` is a guard that all lanes of the run pass;
-    ``streams`` are the buffers to prefetch or to store past the caches.
+    returned, and ``run_end`` is the label of the run's end.
     """
 
     program: Program | None
@@ -51,21 +52,21 @@ class Statements(Expressions):
         super().__init__(width, layout)
         self.proofs = proofs
         self.tokens = 0
-        self.loops: list[LoopContext] = []
         self.program = None
-        self.passed_guard: Guard | None = None
-        self.streams = Streams()
 
-    def write_run(self, program: Program) -> None:
-        """Write a program whose variables have unique names, for the lanes of the mask."""
-        if program is not self.program:
-            self.program = program
+    def write_run(self, program: Program, facts: Facts = NO_FACTS) -> None:
+        """Write a program whose variables have unique names, for the lanes of the mask, of which ``facts`` hold."""
+        if program is not self.program or facts is not self.facts:
+            if program is not self.program:
+                self.proved = self.proofs.get(id(program), frozenset())
+                self.unread = unread_variables(program)
+            self.program, self.facts = program, facts
+            known = {key: value.shape for key, value in facts.values.items()}
+            self.layout = msgspec.structs.replace(self.layout, known=known)
             self.shapes = Shapes(program, self.layout)
-            self.proved = self.proofs.get(id(program), frozenset())
             self.divergent_exits = divergent_exits(program.entry, self.shapes)
-            self.unread = unread_variables(program)
             self.searches = searches_of(program, self.shapes) if self.width else Searches()
-        self.prefetch, self.streamed = prefetched_loads(program, self.streams.read), self.streams.written
+        self.prefetch = prefetched_loads(program, self.streams.read)
         self.values, self.cells, self.words = {}, {}, {}
         self.has_active_lane, self.returned = True, None
         if any(n.Return in self.divergent_exits[id(statement)] for statement in program.entry):
@@ -105,7 +106,7 @@ class Statements(Expressions):
                 raise TypeError(f"{type(statement).__name__} is not a statement of a kernel")
 
     def _let(self, name: str, expression: n.Expr) -> None:
-        if self.width and name in self.unread and isinstance(expression, n.Atomic) and expression.op in REDUCIBLE:
+        if self.width and name in self.unread and isinstance(expression, n.Atomic) and expression.op in COMMUTATIVE:
             assert expression.value is not None
             index, operand = self._evaluate(expression.index), self._evaluate(expression.value)
             if index.shape is Shape.UNIFORM:
@@ -173,12 +174,11 @@ class Statements(Expressions):
 
     def _if(self, statement: n.If) -> None:
         code = self.code
-        if self.passed_guard is not None and statement is self.passed_guard.statement:
-            self._list(statement.then if self.passed_guard.enters else statement.otherwise)
-            return
         condition = self._evaluate(statement.condition)
         mask, has_active, token = self.mask, self.has_active_lane, self.token
-        if condition.shape is Shape.UNIFORM:
+        if condition.text in ("true", "false"):
+            self._list(statement.then if condition.text == "true" else statement.otherwise)
+        elif condition.shape is Shape.UNIFORM:
             self.notes["uniform branches"] += 1
             yes, end = code.label("then"), code.label("end")
             no = code.label("else") if statement.otherwise else end

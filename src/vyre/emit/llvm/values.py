@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
 from vyre.analyze.shapes import Shape
@@ -15,6 +18,22 @@ class Value(msgspec.Struct, frozen=True, gc=False):
     dtype: DType
     shape: Shape
     text: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What holds for some part of a row of invocations, by identity of expressions and accesses.
+
+    ``values`` are those of expressions: a uniform one, or the value that a linear one would have where the lanes' axis
+    has id 0. ``addresses`` are those of the elements that accesses in bounds would reach there. ``past_caches`` are the
+    conditions on which stores bypass the caches.
+    """
+
+    values: Mapping[int, Value] = {}
+    addresses: Mapping[int, str] = {}
+    past_caches: Mapping[int, str] = {}
+
+
+NO_FACTS: Final = Facts()
 
 
 class Cell(msgspec.Struct, frozen=True):
