@@ -102,7 +102,7 @@ class DispatchConfig(msgspec.Struct, frozen=True):
 
     @property
     def for_parts(self) -> Optimization:
-        """What is left to do for the parts of a program that was optimised as a whole."""
+        """What is left to do for the parts of a program that was optimized as a whole."""
         return Optimization(program=False, code=self.optimization.code)
 
     def with_changes(self, **changes: Any) -> DispatchConfig:
