@@ -113,10 +113,8 @@ class _Encoder:
         return type_of(self.rows.heads[row])
 
     def _open_scope(self, arm: Arm, control: int, *, in_loop: bool = False, has_barrier: bool = False) -> int:
-        outer, self.scope = (
-            self.scope,
-            self.scopes.open(self.scope, arm, control, in_loop=in_loop, has_barrier=has_barrier),
-        )
+        outer = self.scope
+        self.scope = self.scopes.open(outer, arm, control, in_loop=in_loop, has_barrier=has_barrier)
         self.rows.set_barrier_depth(self.scopes.barrier_depths[self.scope])
         self.declared.append([])
         return outer
