@@ -185,7 +185,7 @@ class KernelCompileFailed(VyreError):
         super().__init__(
             "kernel-compile-failed",
             f"the compiler of backend '{backend}' refused the kernel: {compiler_message.rstrip('.')}.",
-            "report it with the program; until it is mended, run the program on another backend.",
+            "report it with the program; until it is fixed, run the program on another backend.",
         )
         self.backend = backend
         self.compiler_message = compiler_message

@@ -217,7 +217,7 @@ def test_the_demo_holds_what_it_claims(vyre: Told) -> None:
     table = out.split("claim")[-1]
     assert table.count(" yes ") >= 12
     assert "NO" not in table
-    assert "the optimised program means the same" in table
+    assert "the optimized program means the same" in table
     assert "the same bytes on cpu, native route" in table
 
 

@@ -292,7 +292,7 @@ def test_a_pending_dispatch_can_be_awaited() -> None:
 
 def test_exceptions_travel_through_a_pending_dispatch() -> None:
     backend = SlowBackend()
-    backend.device.error = DispatchFailed("it broke.", "mend it.")
+    backend.device.error = DispatchFailed("it broke.", "correct it.")
     pending = backend.submit(ONE, [b"1111"])
     backend.go.set()
     with pytest.raises(DispatchFailed, match="it broke"):

@@ -7,9 +7,20 @@ from itertools import pairwise
 import numpy as np
 from rule_semantics import BECOME_LITERAL, FORWARD, Columns, find_action, known_bits_of
 
-from vyre.optimizer.arena import COLUMNS, MOVABLE, NONE, OPERATIONS, Arena, Kind, head, kind_of, operation_of, type_of
+from vyre.optimizer.arena import (
+    COLUMNS,
+    MOVABLE,
+    NONE,
+    OPERATIONS,
+    Arena,
+    Findings,
+    Kind,
+    head,
+    kind_of,
+    operation_of,
+    type_of,
+)
 from vyre.optimizer.facts import KNOWN_OPERAND, KNOWN_VALUE
-from vyre.optimizer.findings import Findings
 from vyre.optimizer.kernels import MOST_SWEEPS
 from vyre.optimizer.oracle import MAY_RUN, LiveRows
 from vyre.optimizer.rewrite import MOST_STEPS
@@ -34,10 +45,10 @@ class Analysis:
         # Rows from ``arena.rows`` on are the literal rows.
         columns: list[list[int]] = [arena.columns[name].tolist() + [NONE] * arena.rows for name in COLUMNS]
         self.head, self.a0, self.a1, self.a2, self.scope, self.d0, self.d1 = columns
-        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_meetings
+        scopes = arena.scope_parent, arena.scope_last, arena.scope_loops, arena.scope_barrier_depth
         lists: list[list[int]] = [column.tolist() for column in (*scopes, arena.scope_control, arena.scope_arm)]
         self.parent, self.last, self.loops, self.barrier_depth, self.controls, self.arms = lists
-        self.row_barrier_depth: list[int] = arena.meetings.tolist()
+        self.row_barrier_depth: list[int] = arena.row_barrier_depth.tolist()
         count = 2 * arena.rows
         self.canon = list(range(count))
         self.earliest, self.live, self.uses = [0] * count, [0] * count, [0] * count
@@ -48,7 +59,7 @@ class Analysis:
         self.table: dict[tuple[object, ...], int] = {}
         self.fired: dict[str, int] = {}
         self.changed = False
-        self.settled: set[int] = set()
+        self.invariant: set[int] = set()
 
     def run(self) -> Findings:
         sweeps = 0
@@ -65,10 +76,10 @@ class Analysis:
             for first, behind in pairwise(self.arena.levels.tolist()):
                 self._sweep_level([row for row in order[first:behind] if row in needed])
             for row in order:
-                if kind_of(self.head[row]) == Kind.LOOP and row not in self.settled:
+                if kind_of(self.head[row]) == Kind.LOOP and row not in self.invariant:
                     back, init = self._resolve(self.a1[row]), self._resolve(self.a0[row])
                     if back in (NONE, row) or self._same(back, init):
-                        self.settled.add(row)
+                        self.invariant.add(row)
                         self.changed = True
         self.live_rows = LiveRows(
             self.head, self.a0, self.a1, self.a2, self.canon, self.scope, self.d0, self.d1, self.parent, self.controls,
@@ -169,7 +180,7 @@ class Analysis:
                 return
             case Kind.LOOP:
                 self.earliest[row] = self.scope[row]
-                if row in self.settled:
+                if row in self.invariant:
                     self.canon[row] = self._resolve(self.a0[row])
                 return
         self.a0[row], self.a1[row], self.a2[row] = map(self._resolve, (self.a0[row], self.a1[row], self.a2[row]))

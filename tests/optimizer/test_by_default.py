@@ -198,7 +198,7 @@ class FailingDispatcher(OptimizerDispatcher):
 def test_a_failing_optimization_raises_or_runs_the_original(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizing, "default_dispatcher", lambda _cache: FailingDispatcher(error))
     on = fresh()
-    with pytest.raises(DispatchFailed, match=r"optimising 'wasteful' failed\..*Fix: run it as it is") as caught:
+    with pytest.raises(DispatchFailed, match=r"optimizing 'wasteful' failed\..*Fix: run it unoptimized") as caught:
         by_dispatch(on)
     assert caught.value.code == "optimizer-failed"
     assert caught.value.__cause__ is error

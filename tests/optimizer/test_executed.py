@@ -16,9 +16,8 @@ from vyre.driver.optimizing import BackendDispatcher, optimize
 from vyre.ir import nodes as n
 from vyre.ir import parse
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, Kind, kind_of
+from vyre.optimizer.arena import NONE, Findings, Kind, kind_of
 from vyre.optimizer.encode import encode
-from vyre.optimizer.findings import Findings
 from vyre.optimizer.pipeline import find
 from vyre.optimizer.rules import GROUPS
 from vyre.optimizer.switches import PASSES, Optimization

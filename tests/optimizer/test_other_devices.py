@@ -52,7 +52,9 @@ def test_a_gpu_gives_the_same_programs() -> None:
 
 
 def test_a_gpu_without_a_float_type_is_refused_before_anything_runs() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"'webgpu' does not support the exact f64.*Fix: optimise it on"):
+    with pytest.raises(
+        UnsupportedFeature, match=r"'webgpu' does not support the exact f64.*Fix: optimize the program on"
+    ):
         optimize(DOUBLES, BackendDispatcher(webgpu_support.backend()))
 
 

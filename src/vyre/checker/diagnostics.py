@@ -23,7 +23,7 @@ _WIDEST: Final = 100
 
 
 class Diagnostic(msgspec.Struct, frozen=True):
-    """One broken rule: where, what and how to mend it; ``notes`` are places that explain why."""
+    """One broken rule: where, what and how to fix it; ``notes`` are places that explain why."""
 
     code: str
     severity: Severity

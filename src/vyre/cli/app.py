@@ -59,7 +59,7 @@ Iterations = Annotated[
     int | None,
     typer.Option("--iterations", help="Run again on the same buffers until nothing changes, so often at most."),
 ]
-Optimizer = Annotated[bool, typer.Option("--optimize/--no-optimize", help="Whether the program is optimised first.")]
+Optimizer = Annotated[bool, typer.Option("--optimize/--no-optimize", help="Whether the program is optimized first.")]
 
 
 def parse_grid(text: str | None) -> tuple[int, ...] | None:

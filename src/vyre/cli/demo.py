@@ -1,7 +1,7 @@
 """The tour: what vyre claims, shown on one program.
 
 The closure of a node in a random graph, to a fixpoint, with barriers over the whole grid inside a loop: checked,
-printed, encoded, run in several orders with the race detector on, compared with a plain Python search, optimised by
+printed, encoded, run in several orders with the race detector on, compared with a plain Python search, optimized by
 programs of its own kind, and run by every route on every backend here.
 """
 
@@ -58,8 +58,8 @@ def tour(*, quiet: bool = False) -> list[Claim]:
     wrong = parse(_WRONG, "wrong.vyre")
     for diagnostic in check(wrong).errors:
         console.print(render_diagnostic(wrong, diagnostic), highlight=False, markup=False, soft_wrap=True)
-    console.rule("it is optimised by programs of its own kind")
-    with console.status("optimising"):
+    console.rule("it is optimized by programs of its own kind")
+    with console.status("optimizing"):
         better, report = optimize(program, report=True)
     console.print(explanation(program, better, report), highlight=False, markup=False, soft_wrap=True)
     console.rule(f"one meaning: the closure of node 0 in a graph of {_NODES} nodes and {_EDGES} edges")
@@ -96,7 +96,7 @@ def _claims(program: Program, wrong: Program, better: Program) -> Iterator[tuple
     yield "no data races", lambda: not run(reference.IN_ORDER, races=True).races
     meant = _bytes_of(run(reference.IN_ORDER))
     yield (
-        "the optimised program means the same",
+        "the optimized program means the same",
         lambda: _bytes_of(reference.run(better, inputs)) == meant,
     )
     for info in list_backends():

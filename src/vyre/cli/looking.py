@@ -26,7 +26,7 @@ from vyre.ir.program import Program
 
 
 def check(paths: ProgramPaths, as_json: AsJson = False) -> None:
-    """Say what is wrong with programs, where, and how to mend it.
+    """Say what is wrong with programs, where, and how to fix it.
 
     Example:
 
@@ -198,8 +198,7 @@ def optimize(
 
       vyre optimize examples/reach.vyre --explain --off motion
     """
-    from vyre.driver.optimizing import default_dispatcher
-    from vyre.driver.optimizing import optimize as optimise
+    from vyre.driver.optimizing import default_dispatcher, optimize
     from vyre.optimizer.passes import ALL_PASSES
     from vyre.optimizer.switches import Optimization
     from vyre.report.explanation import explanation
@@ -207,8 +206,8 @@ def optimize(
     switches = Optimization(off=frozenset(off or ()))
     program = read_program(path)
     require_legal(program)
-    with spinner(f"optimising {program.name}", show=not as_json):
-        better, report = optimise(program, report=True, switches=switches)
+    with spinner(f"optimizing {program.name}", show=not as_json):
+        better, report = optimize(program, report=True, switches=switches)
     if as_json:
         import msgspec
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def demo(as_json: AsJson = False) -> None:
-    """The tour: a program is checked, optimised, run and compared.
+    """The tour: a program is checked, optimized, run and compared.
 
     Example:
 
@@ -175,7 +175,7 @@ def _tell_certificate(made: Certificate, path: str, files: list[str]) -> None:
     print(f"\nfloats     {made.float_policy}\nprograms   {made.programs}\nresults    {made.results}")
     for failure, file in zip(made.failures, files, strict=True):
         print(f"\nWRONG: seed {failure.seed}, {failure.way}: {failure.what}\n\n{failure.program}")
-        print(f"written to {file}. Fix: mend the backend; `vyre conform {file} --backend {made.backend}` tells when.")
+        print(f"written to {file}. Fix: correct the backend; `vyre conform {file} --backend {made.backend}` tests it.")
     if not made.failures:
         print(
             "holds      every program gave the reference's bytes in every way" if made.holds else "nothing was compared"

@@ -5,7 +5,7 @@
     # run: NAME(a=iota(8), fuel=10) fails CODE           the run must fail with that code
     # error: V010        on the offending line, or alone on the line before it; also ``# warning: V036``
     # rendered:          the lines of comment after it are the exact text of all diagnostics
-    # optimized:         the lines of comment after it are the exact text of the optimised program
+    # optimized:         the lines of comment after it are the exact text of the optimized program
     # order-dependent    the outputs must depend on the schedule
     # races              the race detector must find a race
 

@@ -1,6 +1,6 @@
 """Compilation: the way from a program to an executable, in one function.
 
-Check, optimise, cut at grid barriers, compile each segment. Everything that can be wrong with a program, for a
+Check, optimize, cut at grid barriers, compile each segment. Everything that can be wrong with a program, for a
 backend, is found here.
 """
 
@@ -39,7 +39,7 @@ def executable_key(backend: Backend, program: Program, config: DispatchConfig, r
 
 
 def compile_program(backend: Backend, program: Program, config: DispatchConfig, route: Route = "auto") -> Executable:
-    """Check, optimise and cut a program, and compile its segments for a backend's device."""
+    """Check, optimize and cut a program, and compile its segments for a backend's device."""
     source = _checked(program, config)
     chosen = choose_route(backend, source, config, route)
     require_supported(backend.accepts, source)

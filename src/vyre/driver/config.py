@@ -11,7 +11,7 @@ import msgspec
 
 from vyre.arguments import require
 from vyre.errors import BadInputs, InvalidProgram
-from vyre.optimizer.switches import AS_IT_IS, EVERYTHING, Optimization
+from vyre.optimizer.switches import CODE_ONLY, EVERYTHING, Optimization
 
 Cooperative = Literal["auto", "require", "never"]
 # How a program with grid barriers runs: in one launch, as segments on resident memory, as segments through the host.
@@ -98,11 +98,11 @@ class DispatchConfig(msgspec.Struct, frozen=True):
         """What ``optimize`` means."""
         if isinstance(self.optimize, Optimization):
             return self.optimize
-        return EVERYTHING if self.optimize else AS_IT_IS
+        return EVERYTHING if self.optimize else CODE_ONLY
 
     @property
     def for_parts(self) -> Optimization:
-        """What is left to do for the parts of a program that was optimised as a whole."""
+        """What is left to do for the parts of a program that was optimized as a whole."""
         return Optimization(program=False, code=self.optimization.code)
 
     def with_changes(self, **changes: Any) -> DispatchConfig:

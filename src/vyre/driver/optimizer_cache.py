@@ -54,8 +54,8 @@ def optimized(program: Program, switches: Optimization, cache: DiskCache | None 
             return Optimized(program)
         reason = str(error) if isinstance(error, VyreError) else f"{type(error).__name__}: {error}."
         raise DispatchFailed(
-            f"optimising '{program.name}' failed. {reason}",
-            "run it as it is with DispatchConfig(optimize=False), or let that happen by itself with "
+            f"optimizing '{program.name}' failed. {reason}",
+            "run it unoptimized with DispatchConfig(optimize=False), or fall back to that automatically with "
             'optimize=Optimization(on_failure="original").',
             code="optimizer-failed",
         ) from error
@@ -125,7 +125,7 @@ def _made(program: Program, switches: Optimization, cache: DiskCache | None) -> 
         optimizer_rewrites=sum(report.fired.values()),
         optimizer_synchronisations=report.synchronisations,
     )
-    # The same object keeps what is known of it: its source, what was compiled of it.
+    # The original object is returned if nothing changed, since facts and code are cached by it.
     return Optimized(program if better == program else better, report)
 
 

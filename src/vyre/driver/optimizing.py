@@ -1,7 +1,7 @@
 """The optimizer's dispatcher on a backend, and ``vyre.optimize``.
 
-The optimizer's own programs are compiled without it. What never changes of an arena stays on the device, by its
-content, so optimising the same program again uploads nothing of it.
+The optimizer's own programs are compiled without optimization. Constant columns of an arena stay on the device, looked
+up by content, so optimizing the same program again does not upload them again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from vyre.semantics.types import FLOATS
 _UNOPTIMIZED: Final = DispatchConfig(optimize=NOTHING)
 
 
-_MAKING: Final = Lock()
+_DEFAULT_LOCK: Final = Lock()
 _DEFAULT: Final[list[OptimizerDispatcher]] = []
 
 
@@ -70,14 +70,14 @@ class BackendDispatcher(OptimizerDispatcher):
         return self.backend.id
 
     def programs(self) -> ProgramSet:
-        """The headers of the programs that the backend has an image of; whole programs if it keeps no images."""
+        """Return the headers of the programs that the backend has an image of; whole programs without an image."""
         if self._programs is None:
             with self._lock:
                 if self._programs is None:
-                    self._programs = self._made_programs()
+                    self._programs = self._load_programs()
         return self._programs
 
-    def _made_programs(self) -> ProgramSet:
+    def _load_programs(self) -> ProgramSet:
         def make() -> tuple[Sequence[Program], bytes]:
             whole = whole_programs()
             notes = msgspec.msgpack.encode((whole.rules, whole.table.tobytes()))
@@ -85,7 +85,7 @@ class BackendDispatcher(OptimizerDispatcher):
 
         self._image = self.backend.device.load_image(source_state("optimizer", "semantics", "ir"), make)
         if self._image is None:
-            # Constants are folded as the reference does, or not at all.
+            # Constants are folded exactly as the reference does, or not at all.
             profile = self.backend.capabilities
             floats = tuple(dtype for dtype in FLOATS if profile.float_exact and dtype in profile.dtypes)
             return whole_programs(floats)
@@ -145,7 +145,7 @@ class BackendDispatcher(OptimizerDispatcher):
         try:
             self.backend.free(buffer)
         finally:
-            # A free that fails has given up the buffer too.
+            # The handle is invalid even if the free fails.
             with self._lock:
                 self._buffers.pop(handle, None)
 
@@ -222,17 +222,17 @@ def _groups(step: ResidentStep) -> int:
 
 
 def default_dispatcher(cache: DiskCache | None = None) -> OptimizerDispatcher:
-    """The dispatcher of the process: on the processor, which starts soonest, or on the default backend.
+    """Return the dispatcher of the process: on the cpu backend, which starts fastest, or on the default backend.
 
-    The optimizer's own code is kept in the ``cache`` of the first call, or in the default directory.
+    The optimizer's own code is cached in the ``cache`` of the first call, or in the default directory.
     """
-    with _MAKING:
+    with _DEFAULT_LOCK:
         if not _DEFAULT:
-            _DEFAULT.append(_made_dispatcher(cache))
+            _DEFAULT.append(_new_dispatcher(cache))
         return _DEFAULT[0]
 
 
-def _made_dispatcher(cache: DiskCache | None) -> OptimizerDispatcher:
+def _new_dispatcher(cache: DiskCache | None) -> OptimizerDispatcher:
     from vyre.driver.registry import backend
 
     try:
@@ -266,5 +266,5 @@ def optimize(
     """Optimize a program; return the result, and with ``report=True`` also the report."""
     require(dispatcher, (OptimizerDispatcher, NoneType), "the dispatcher", "give BackendDispatcher(backend), or none.")
     require(switches, Optimization, "switches", "give a vyre.Optimization(...).")
-    optimised, what = optimize_with(program, dispatcher or default_dispatcher(), groups=switches.bits)
-    return (optimised, what) if report else optimised
+    result, made_report = optimize_with(program, dispatcher or default_dispatcher(), groups=switches.bits)
+    return (result, made_report) if report else result

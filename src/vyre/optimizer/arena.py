@@ -15,6 +15,7 @@ Rows of statements hold their operands, and the rows that must stay if they do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
@@ -113,9 +114,9 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
 
     ``level`` is the depth of a value in operations, ``order`` the rows of values by level, operands before users, and
     ``levels`` where each level begins in it. A scope has its ``parent``, the ``last`` scope inside it, the number of
-    ``loops`` around it, its barrier depth (``meetings``), and the ``control`` row and the ``arm`` by which its list
-    runs. The barrier depth of a scope is the number of loops around it that contain a barrier; that of a row is the
-    depth of the scope in which the row was made.
+    ``loops`` around it, its ``barrier_depth``, and the ``control`` row and the ``arm`` by which its list runs. The
+    barrier depth of a scope is the number of loops around it that contain a barrier; that of a row
+    (``row_barrier_depth``) is the depth of the scope in which the row was made.
     """
 
     rows: int
@@ -123,17 +124,36 @@ class Arena(msgspec.Struct, frozen=True, eq=False):
     level: Array
     order: Array
     levels: Array
-    meetings: Array
+    row_barrier_depth: Array
     scope_parent: Array
     scope_last: Array
     scope_loops: Array
-    scope_meetings: Array
+    scope_barrier_depth: Array
     scope_control: Array
     scope_arm: Array
 
     @property
     def level_count(self) -> int:
         return len(self.levels) - 1
+
+
+class Findings(msgspec.Struct, frozen=True, eq=False):
+    """What the kernels find: for each row its representative (``canon``), and the rewritten words of representatives.
+
+    ``live`` marks the rows that are needed. ``place`` is the scope in which to compute a value; of a row that does not
+    move, the innermost scope around all its uses. ``uses`` counts uses by live rows. ``fired`` counts rules by name.
+    """
+
+    canon: Array
+    head: Array
+    a0: Array
+    a1: Array
+    a2: Array
+    live: Array
+    place: Array
+    uses: Array
+    fired: Mapping[str, int]
+    sweeps: int
 
 
 def order_by_level(by_row: Array) -> tuple[Array, Array, Array]:

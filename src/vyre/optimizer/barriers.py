@@ -1,12 +1,12 @@
-"""Barrier removal: drop the barriers that separate nothing, and narrow those of the grid that only a workgroup needs.
+"""Barrier removal: drop barriers that separate nothing, and narrow grid barriers that only a workgroup needs.
 
 A barrier is needed if memory that is written on one side of it may be read or written by another invocation on the
 other side. Sides are barrier intervals: the parts of the program that control flow joins without a barrier, around the
-back edges of loops too. Removing a barrier joins its two intervals, so what later barriers are compared with grows, and
-one pass finds all that can go. Each access is looked at once: an interval keeps a summary of each buffer.
+back edges of loops too. Removing a barrier joins its two intervals, so intervals only grow, and one pass finds every
+barrier that can be removed. Each access is visited once: an interval keeps a summary of each buffer.
 
-Accesses with one index, under which each invocation has cells of its own, do not conflict (``vyre.optimizer.cells``).
-The grid has one axis only if the caller says so: on more axes, several invocations have the same ``gid.x``.
+Two accesses do not conflict if their indices give each invocation cells of its own (``vyre.optimizer.cells``). The
+grid is taken to have one axis only if the caller says so: on more axes, several invocations have the same ``gid.x``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from vyre.ir.buffers import Role
 from vyre.ir.program import Program
 from vyre.optimizer.cells import WORDS, Form, Geometry, Scope, Value, Values, sole
 
-# The host or another rank takes part in what these order.
+# These order accesses of the host or of another rank, which this pass does not model.
 _NOT_FOLLOWED: Final = (n.Trap, *n.GRID_POINTS, n.OpaqueStmt, n.OpaqueExpr, n.Call)
 _TRANSFERS: Final = (n.AsyncLoad, n.AsyncStore)
 _WORKGROUP_BARRIER: Final = n.Barrier()
 
 
 class RemovedBarriers(NamedTuple):
-    """The program without needless barriers, how many went or were narrowed, and for which grids that holds.
+    """The program without needless barriers, how many were removed or narrowed, and for which grids that holds.
 
-    ``most_workgroups`` is None if it holds for every grid, else for those of one axis and at most so many workgroups.
+    ``most_workgroups`` is None if it holds for every grid; otherwise it holds for grids of one axis and at most so
+    many workgroups.
     """
 
     program: Program
@@ -51,7 +52,7 @@ def remove_barriers(program: Program, *, one_axis: bool = False) -> RemovedBarri
     geometry = Geometry(program.workgroup_size, one_axis=one_axis and not stats.has_indirect_dispatch)
     for owns_cells in (True, False):
         found = _removed(program, geometry, owns_cells)
-        # Control flow has to stay uniform by the checker's own rules, which do not know who owns a cell.
+        # Control flow must stay uniform by the checker's rules, which know nothing of cells of one invocation.
         if not found.removed or not check(found.program).errors:
             return found
     return RemovedBarriers(program, 0)
@@ -71,7 +72,7 @@ def _removed(program: Program, geometry: Geometry, owns_cells: bool) -> RemovedB
 
 
 def _replaced(program: Program, numbers: frozenset[int], by: n.Body) -> Program:
-    """The program with some barriers, by their numbers in canonical order, replaced."""
+    """Return the program with some barriers, by their numbers in canonical order, replaced."""
     count = 0
 
     def replace(statement: n.Stmt) -> n.Body:
@@ -85,12 +86,12 @@ def _replaced(program: Program, numbers: frozenset[int], by: n.Body) -> Program:
 
 
 def _needless(program: Program, geometry: Geometry, scope: Scope, owns_cells: bool) -> frozenset[int]:
-    """The barriers that order nothing between members of a scope: invocations of a workgroup, or workgroups."""
+    """Return the barriers that order nothing between members of a scope: invocations of a workgroup, or workgroups."""
     return _Intervals(program, geometry, scope, owns_cells).needless()
 
 
 class _Cells(msgspec.Struct):
-    """Cells of a buffer that accesses touch: all of one ``key`` (None: of several), the rests from low to high."""
+    """Cells of a buffer that accesses touch: those of one ``key`` (None: of several), at offsets low to high."""
 
     key: Any
     low: int
@@ -103,7 +104,7 @@ class _Cells(msgspec.Struct):
 
 
 class _Side(msgspec.Struct):
-    """What is read and what is written of a buffer in an interval."""
+    """The cells of a buffer that an interval reads and writes."""
 
     read: _Cells | None = None
     written: _Cells | None = None
@@ -154,7 +155,7 @@ class _Intervals:
         self.loops: list[_Loop] = []
 
     def needless(self) -> frozenset[int]:
-        """The numbers of the barriers without a conflict between their sides."""
+        """Return the numbers of the barriers without a conflict between their sides."""
         self._list(self.program.entry)
         found: set[int] = set()
         for barrier in self.barriers:
@@ -196,15 +197,15 @@ class _Intervals:
         for name, side in small.items():
             other = large.get(name)
             if other is not None and (
-                self._may_meet(side.written, other.written)
-                or self._may_meet(side.written, other.read)
-                or self._may_meet(side.read, other.written)
+                self._may_overlap(side.written, other.written)
+                or self._may_overlap(side.written, other.read)
+                or self._may_overlap(side.read, other.written)
             ):
                 return True
         return False
 
-    def _may_meet(self, a: _Cells | None, b: _Cells | None) -> bool:
-        """Whether two members may touch the same cell, the one of those of ``a``, the other of those of ``b``."""
+    def _may_overlap(self, a: _Cells | None, b: _Cells | None) -> bool:
+        """Whether one member may touch a cell in ``a`` that another member touches in ``b``."""
         if a is None or b is None:
             return False
         if a.key is None or a.key != b.key:
@@ -216,7 +217,7 @@ class _Intervals:
         low, high = min(a.low, b.low), max(a.high, b.high)
         if self.owns_cells and self.geometry.separates(ids, level, high - low, self.scope):
             return False
-        # Cells that are the same for all members, at other places.
+        # Both are the same for all members, and they do not overlap.
         is_apart = (a.high < b.low or b.high < a.low) and high - low < WORDS
         return not (is_apart and not any(ids) and not symbols)
 
@@ -232,7 +233,7 @@ class _Intervals:
                 self.number += 1
                 if self._orders(statement):
                     after = self._point()
-                    if self._may_go(statement):
+                    if self._is_removable(statement):
                         self.barriers.append(_Barrier(self.number - 1, self.here, after))
                     self.here = after
             case n.Let(name, value):
@@ -265,7 +266,7 @@ class _Intervals:
         """Whether members of the scope wait for each other at a barrier."""
         return self.scope is Scope.WORKGROUP or is_grid_point(barrier)
 
-    def _may_go(self, barrier: n.Barrier) -> bool:
+    def _is_removable(self, barrier: n.Barrier) -> bool:
         return is_grid_point(barrier) == (self.scope is Scope.GRID)
 
     def _if(self, condition: n.Expr, then: n.Body, otherwise: n.Body) -> None:
@@ -279,7 +280,7 @@ class _Intervals:
         self._join(end, self.here)
 
     def _after(self, point: int) -> int:
-        """A point that control flow comes to from another."""
+        """Add a point that control flow reaches from another."""
         after = self._point()
         self._join(point, after)
         return after
@@ -312,7 +313,7 @@ class _Intervals:
         self.values.read(root, self._access)
 
     def _access(self, node: n.Load | n.Atomic, index: Value) -> None:
-        """Note what a load reads, or what an atomic changes."""
+        """Record what a load reads, or what an atomic changes."""
         self._touch(node.buffer, index.form, reads=True, writes=bool(buffers_written(node)))
 
     def _touch(self, buffer: str, form: Form | None, *, reads: bool, writes: bool) -> None:

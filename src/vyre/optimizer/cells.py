@@ -1,8 +1,8 @@
-"""Cells: which element of a buffer does an access touch, and can two invocations touch the same one?
+"""Cell analysis: which elements of a buffer an access touches, and whether two invocations may touch the same one.
 
-An index is a sum of ids, each times a constant, of values that all invocations agree on and that never change, and of a
-rest within known bounds (``Form``), modulo 2**32 as in the program. Where the ids count like the digits of a number and
-the rest is smaller than the lowest digit, each invocation has cells of its own.
+An index has a form (``Form``) if it is a sum of ids times constants, of uniform values that never change, and of an
+offset within known bounds, modulo 2**32 as in the program. Where the ids act like the digits of a number and the
+offset is smaller than the lowest digit's step, each invocation has cells of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from vyre.ir.program import Program
 from vyre.semantics.operators import OPERATORS
 from vyre.semantics.types import DType
 
-# Beyond the levels of agreement: a value that may differ from one pass of a loop to another.
+# Beyond the levels of uniformity: a value that may differ between iterations of a loop.
 PASS: Final = INVOCATION + 1
 WORDS: Final = 1 << 32
 _NARROW: Final = (DType.U32, DType.I32)
-# Longer sums and wider rests are not followed.
+# Longer sums and wider offsets have no form.
 _MOST_SYMBOLS: Final = 8
 _WIDEST: Final = 1 << 24
-# So many indices are computed one by one, although one may stand in another.
+# Up to so many accesses, each index is evaluated by itself, although one may contain another.
 _FEW_ACCESSES: Final = 4
 # The digits of a form: the workgroup's place along three axes, then the invocation's place in its workgroup.
 _NO_IDS: Final = (0, 0, 0, 0, 0, 0)
@@ -44,7 +44,7 @@ class Scope(Enum):
 class Form(NamedTuple):
     """An index: ``ids`` times the digits, plus ``symbols`` times their constants, plus low .. high (inclusive).
 
-    ``level`` tells how widely the symbols are agreed on.
+    ``level`` is the scope in which the symbols are uniform.
     """
 
     ids: tuple[int, ...]
@@ -59,7 +59,7 @@ class Form(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What is known of a value: its number (equal numbers are equal values), who agrees on it, type and form.
+    """What is known of a value: its number (equal numbers are equal values), where it is uniform, type and form.
 
     Without a number the value may change at any time.
     """
@@ -71,12 +71,12 @@ class Value(NamedTuple):
 
 
 UNKNOWN: Final = Value(None, PASS, None, None)
-# Is told of a load or an atomic, and of what is known of its index.
+# Called with a load or an atomic and what is known of its index.
 OnAccess = Callable[[n.Load | n.Atomic, Value], None]
 
 
 class Values:
-    """The values of a program's expressions, in the order of a walk that tells of declarations and loops."""
+    """The values of a program's expressions; the caller walks the program and reports declarations and loops."""
 
     def __init__(self, program: Program, assigned: Collection[str], written: Collection[str]) -> None:
         self._workgroup_size = program.workgroup_size
@@ -88,31 +88,31 @@ class Values:
         self._wanted = _index_variables(program)
 
     def declare(self, name: str, value: Value) -> None:
-        """Note what a variable holds; one that is assigned may hold anything."""
+        """Record what a variable holds; an assigned variable may hold anything."""
         self._variables[name] = UNKNOWN if name in self._assigned else value
 
     def declare_loop(self, name: str, start: Value, stop: Value) -> None:
-        """Note the variable of a loop, which has another value in every pass."""
+        """Record the variable of a loop, whose value differs in every iteration."""
         self._loops += 1
         number = self._number(("loop", self._loops))
         self._variables[name] = Value(number, PASS, DType.U32, _between(start.form, stop.form))
 
     def of(self, root: n.Expr) -> Value:
-        """What is known of an expression."""
+        """Return what is known of an expression."""
         return walk.fold(root, self.of_node)
 
     def let(self, name: str, value: n.Expr, on_access: OnAccess) -> None:
-        """Note a declaration, and what it accesses."""
+        """Record a declaration, and report its accesses."""
         self.declare(name, self.read(value, on_access, is_wanted=name in self._wanted))
 
     def loop(self, loop: n.Loop, on_access: OnAccess) -> None:
-        """Note the variable of a loop, and what its bounds access."""
+        """Record the variable of a loop, and report the accesses of its bounds."""
         is_wanted = loop.var in self._wanted
         start, stop = (self.read(bound, on_access, is_wanted=is_wanted) for bound in (loop.start, loop.stop))
         self.declare_loop(loop.var, start, stop)
 
     def read(self, root: n.Expr, on_access: OnAccess, *, is_wanted: bool = False) -> Value:
-        """Tell of the loads and atomics in an expression; what is known of its value, if that is wanted."""
+        """Report the loads and atomics in an expression; return what is known of its value if that is wanted."""
         accesses = [node for node in walk.postorder(root) if isinstance(node, (n.Load, n.Atomic))]
         if not is_wanted and len(accesses) <= _FEW_ACCESSES:
             for access in accesses:
@@ -129,7 +129,7 @@ class Values:
         return walk.fold(root, combine)
 
     def of_node(self, node: n.Expr, given: list[Value]) -> Value:
-        """What is known of a node, by what is known of its operands."""
+        """Return what is known of a node, given what is known of its operands."""
         match node:
             case n.Var(name):
                 return self._variables.get(name, UNKNOWN)
@@ -204,9 +204,9 @@ class Values:
 
 
 def _index_variables(program: Program) -> set[str]:
-    """The variables that indices, conditions and the bounds of loops are computed from, and no others matter."""
+    """Return the variables that indices, conditions and loop bounds depend on; no others matter."""
     found: set[str] = set()
-    # A declaration stands before what it is needed for.
+    # A declaration precedes its uses.
     for statement in reversed(list(walk.statements(program.entry))):
         indices: list[n.Expr] = []
         for root in walk.operands(statement):
@@ -225,7 +225,7 @@ def _index_variables(program: Program) -> set[str]:
 
 
 def fields_beside_operands(node: n.Expr) -> tuple[Any, ...]:
-    """The fields of a node that are no expressions."""
+    """Return the fields of a node that are not expressions."""
     return tuple(
         (repr(field) if isinstance(field, DType) else field)
         for name in node.__struct_fields__
@@ -234,7 +234,7 @@ def fields_beside_operands(node: n.Expr) -> tuple[Any, ...]:
 
 
 def _sum(a: Form | None, b: Form | None, sign: int) -> Form | None:
-    """The form of a + b, or of a - b."""
+    """Return the form of a + b, or of a - b."""
     if a is None or b is None:
         return None
     ids = tuple(x + sign * y for x, y in zip(a.ids, b.ids, strict=True))
@@ -261,7 +261,7 @@ def _bounded(form: Form) -> Form | None:
 
 
 def _remainder(node: n.Expr) -> Form | None:
-    """The form of an operation whose result is within bounds: a mask or a remainder by a constant."""
+    """Return the form of an operation with a bounded result: a mask or a remainder by a constant."""
     match node:
         case n.BinOp("and" | "mod" as op, _, n.Lit(bits, DType.U32)) if 0 < bits <= _WIDEST:
             return Form(_NO_IDS, (), GRID, 0, bits if op == "and" else bits - 1)
@@ -269,19 +269,19 @@ def _remainder(node: n.Expr) -> Form | None:
 
 
 def _between(start: Form | None, stop: Form | None) -> Form | None:
-    """The form of what counts from one form up to another, if the distance is a constant."""
+    """Return the form of a counter from one form up to another, if their distance is a constant."""
     if start is None or stop is None or (start.ids, start.symbols) != (stop.ids, stop.symbols):
         return None
     if stop.low < start.high:
-        # The stop may be below the start by a little, which from the start upwards is very far.
+        # The stop may be just below the start: counting up, it is reached only after wrapping around.
         return None
     return _bounded(start._replace(high=max(start.low, stop.high - 1)))
 
 
 class Geometry:
-    """Which invocations exist, as far as it is known: the workgroup's size, and whether the grid has one axis.
+    """The invocations of a launch: the workgroup's size, and whether the grid has one axis.
 
-    ``most_workgroups`` is how many of them the proofs so far hold for, if the grid has one axis.
+    ``most_workgroups`` is the largest grid of one axis for which all proofs so far hold.
     """
 
     def __init__(self, workgroup_size: tuple[int, int, int], *, one_axis: bool) -> None:
@@ -295,7 +295,7 @@ class Geometry:
         return prod(self.workgroup_size)
 
     def separates(self, ids: tuple[int, ...], level: int, span: int, scope: Scope) -> bool:
-        """Whether cells whose rests differ by at most ``span`` are different for different members of a scope."""
+        """Whether cells whose offsets differ by at most ``span`` differ between different members of a scope."""
         if scope is Scope.WORKGROUP:
             if level > WORKGROUP:
                 return False
@@ -309,7 +309,7 @@ class Geometry:
         return True
 
     def _places(self, ids: tuple[int, ...], span: int) -> int | None:
-        """How far apart the cells of a workgroup's members are at most; None if two of them may be the same."""
+        """Return the largest distance between cells of a workgroup's members; None if two members may share a cell."""
         reach = span
         for step, size in sorted((abs(c), size) for c, size in zip(ids[3:], self.workgroup_size, strict=True)):
             if size > 1:
@@ -320,9 +320,9 @@ class Geometry:
 
 
 def sole(condition: n.Expr, values: Values, geometry: Geometry, scope: Scope) -> Any:
-    """A key of the one member of a scope for which a condition holds; None if there may be several.
+    """Return a key of the only member of a scope for which a condition holds; None if there may be several.
 
-    Equal keys are the same member.
+    Equal keys identify the same member.
     """
     pending = [condition]
     while pending:

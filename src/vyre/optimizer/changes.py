@@ -1,4 +1,7 @@
-"""What changes where? Asked before the walk, because at the head of a loop it has to be known what the loop will do."""
+"""Changes: which variables and buffers each loop changes, found before the walk that encodes a program.
+
+The encoder needs them at the head of a loop, before it has seen the body.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +13,38 @@ from vyre.ir import walk
 from vyre.ir.nodes import Let
 from vyre.ir.program import Program
 
-# Where invocations wait for one another.
-_MEETING: Final = (n.Barrier, *n.GRID_POINTS)
-# Where invocations meet, whatever anyone may write can have changed.
-SYNCHRONISING: Final = (*_MEETING, n.AsyncWait)
-
-# What else may make a value something other than it was: a cell, another pass, what is read and written at once.
+# Statements at which invocations wait for each other.
+_BARRIERS: Final = (n.Barrier, *n.GRID_POINTS)
+# Behind these, the writes of other invocations are visible: every written buffer may have changed.
+SYNCHRONISING: Final = (*_BARRIERS, n.AsyncWait)
+# Other statements and expressions by which a value may change: assignments, iterations, atomics.
 _CHANGING: Final = (n.Assign, n.Loop, n.While, n.Atomic)
 
 
 class Changes(NamedTuple):
-    """The variables and the buffers that change, whether everything may, and whether invocations meet."""
+    """The variables and buffers that change, whether all memory may change, and whether there is a barrier."""
 
     names: dict[str, None]
     buffers: dict[str, None]
     synchronises: bool = False
-    meets: bool = False
+    has_barrier: bool = False
 
-    def and_those_of(self, other: Changes) -> Changes:
+    def merged_with(self, other: Changes) -> Changes:
         names, buffers = {**self.names, **other.names}, {**self.buffers, **other.buffers}
-        return Changes(names, buffers, self.synchronises or other.synchronises, self.meets or other.meets)
+        return Changes(names, buffers, self.synchronises or other.synchronises, self.has_barrier or other.has_barrier)
 
 
 def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str, None]]:
-    """The variables that are assigned; for each loop what it changes; and the buffers that somebody writes."""
+    """Return the assigned variables, the changes of each loop (by identity), and the buffers that are written."""
     loops: dict[int, Changes] = {}
     if not program.stats().has(*_CHANGING, *SYNCHRONISING):
-        # Who writes a buffer matters where invocations meet, and where a loop comes round.
+        # Which buffers are written matters only at synchronizations and loops.
         return set(), loops, {decl.name: None for decl in program.buffers}
 
     def summary(body: n.Body) -> Changes:
         names: dict[str, None] = {}
         buffers: dict[str, None] = {}
-        synchronises = meets = False
+        synchronises = has_barrier = False
         for statement in body if has_atomics else [one for one in body if type(one) is not Let]:
             cls = type(statement)
             if isinstance(statement, n.Store) and not has_atomics:
@@ -53,7 +55,7 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
             else:
                 buffers.update(dict.fromkeys(buffers_written(statement)))
                 synchronises |= cls in SYNCHRONISING
-                meets |= cls in _MEETING
+                has_barrier |= cls in _BARRIERS
             if has_atomics:
                 for root in walk.operands(statement):
                     for node in walk.postorder(root):
@@ -62,30 +64,30 @@ def changes_of(program: Program) -> tuple[set[str], dict[int, Changes], dict[str
                             synchronises |= node.order is not n.MemoryOrder.RELAXED
             whole = Changes({}, {})
             for inner in walk.bodies(statement):
-                whole = whole.and_those_of(summary(inner))
+                whole = whole.merged_with(summary(inner))
             if isinstance(statement, (n.Loop, n.While)):
                 if has_atomics and isinstance(statement, n.While):
                     for node in walk.postorder(statement.condition):
                         if isinstance(node, n.Atomic):
                             orders = node.order is not n.MemoryOrder.RELAXED
-                            whole = whole.and_those_of(Changes({}, {node.buffer: None}, orders))
+                            whole = whole.merged_with(Changes({}, {node.buffer: None}, orders))
                 loops[id(statement)] = whole
             names.update(whole.names)
             buffers.update(whole.buffers)
             synchronises |= whole.synchronises
-            meets |= whole.meets
-        return Changes(names, buffers, synchronises, meets)
+            has_barrier |= whole.has_barrier
+        return Changes(names, buffers, synchronises, has_barrier)
 
     has_atomics = program.stats().has_atomics
     names, written, *_ = summary(program.entry)
     if program.stats().has(n.Resume):
-        # The host's handler is given every buffer to change.
+        # The trap handler on the host may change every buffer.
         return set(names), loops, {decl.name: None for decl in program.buffers}
     return set(names), loops, {decl.name: None for decl in program.buffers if decl.name in written}
 
 
 def visible_at_resumes(program: Program) -> set[int]:
-    """The declarations (by identity) that whoever comes back at a resume sees, though he may not have passed them."""
+    """Return the declarations (by identity) that are visible at a resume, where they may not have run."""
     found: set[int] = set()
 
     def visit(body: n.Body, visible: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Decoding: the rows and their findings become a program again, with statements in the order of the outline.
+"""Decoding: turn the rows and their findings back into a program, with statements in the order of the outline.
 
 A value with one use is written where it is used. A value with several uses, or with its place in another scope than
 its use, becomes a variable, declared before the first statement of its scope that needs it. Before memory or a cell
@@ -15,8 +15,7 @@ import numpy as np
 from vyre.ir import nodes as n
 from vyre.ir import walk
 from vyre.ir.program import Program
-from vyre.optimizer.arena import NONE, Arena, Kind
-from vyre.optimizer.findings import Findings
+from vyre.optimizer.arena import NONE, Arena, Findings, Kind
 from vyre.optimizer.outline import Assigned, Bound, Control, Effect, Items, Jump, Outline, Pinned, Variable
 from vyre.optimizer.values import CellValue, Frame, Mode, OptionalLet, Values, Written
 from vyre.semantics.scalars import to_bits, zero
@@ -306,7 +305,7 @@ class _Decoder:
         for variable in changing:
             self._change(variable)
         self._bind_all(item.joins)
-        if not is_loop and not any(items.falls for items in item.lists):
+        if not is_loop and not any(items.falls_through for items in item.lists):
             self.frames[-1].terminated = True
 
     def _written(self, item: Control, operands: tuple[n.Expr, ...]) -> n.Stmt:
@@ -344,7 +343,7 @@ class _Decoder:
         self._bind_all(item.joins)
 
     def _restore_cells(self, spliced: Frame) -> None:
-        """Bind rows to unchanged cells again that a resume in a spliced list had dropped.
+        """Restore the bindings of unchanged cells that a resume in a spliced list had dropped.
 
         An invocation that resumes in the list has run what is before the list.
         """

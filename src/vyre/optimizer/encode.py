@@ -1,7 +1,7 @@
-"""How does a program become rows? One walk, which is also the conversion to values.
+"""Encoding: convert a program to the rows of an arena, in one walk that also converts variables to values.
 
-Beside the rows the walk leaves an outline: the statements as they stand in their lists, with the rows of their
-operands. Declarations of values are not in it, since a value's row is its declaration; what happens at a moment is.
+The walk also builds an outline: the statements in their lists, with the rows of their operands. The outline has no
+declarations of values, since a value's row is its declaration; it has everything whose place in the list matters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vyre.semantics.operators import BINARY, UNARY
 from vyre.semantics.types import DType
 
 STICKY: Final = 1
-# Values that are computed where they stand, since other invocations take part.
+# Values that are computed at their place in the source, because other invocations take part.
 PINNED: Final = (n.Atomic, n.SubgroupBallot, n.SubgroupShuffle, n.SubgroupReduce)
 _LEAVES: Final[dict[type[n.Expr], Leaf]] = {
     n.InvocationId: Leaf.INVOCATION_ID,
@@ -56,7 +56,7 @@ _LITERALS: Final = {dtype: head(Kind.LITERAL, dtype) for dtype in TYPES}
 
 
 class _Loop(msgspec.Struct, eq=False):
-    """A loop under way: the cells that it changes, and their contents at each jump."""
+    """An open loop: the cells that it changes, and what they hold at each jump."""
 
     row: int
     changing: list[Variable]
@@ -66,7 +66,7 @@ class _Loop(msgspec.Struct, eq=False):
 
 
 def encode(program: Program) -> tuple[Arena, Outline]:
-    """The rows and the outline of a legal program."""
+    """Return the rows and the outline of a legal program."""
     return _Encoder(inline_calls(program)).run()
 
 
@@ -85,7 +85,7 @@ class _Encoder:
         self.rows = Rows()
         self.scopes = Scopes()
         self.depths = self.scopes.depths
-        # Where the walk is, what it sees there, and the lists and loops around.
+        # The walk's position, what is known there, and the lists and loops around it.
         self.scope = -1
         self.control = NONE
         self.variables: dict[str, Variable | int] = {}
@@ -100,7 +100,7 @@ class _Encoder:
     def run(self) -> tuple[Arena, Outline]:
         self.assigns.append({})
         body = self._list(self.program.entry, Arm.ALWAYS, NONE)
-        # The walk knows the encoder, which could not go before the collector came if it knew the walk.
+        # The walk refers to the encoder; breaking the reference cycle frees both without the garbage collector.
         del self._expression
         arena = self.rows.arena(self.scopes)
         return arena, Outline(self.program, body, self.names, self.named, self.loads, self.skips)
@@ -112,9 +112,10 @@ class _Encoder:
     def _type(self, row: int) -> DType:
         return type_of(self.rows.heads[row])
 
-    def _open_scope(self, arm: Arm, control: int, *, in_loop: bool = False, meets: bool = False) -> int:
-        outer, self.scope = self.scope, self.scopes.open(self.scope, arm, control, in_loop=in_loop, meets=meets)
-        self.rows.note_meetings(self.scopes.meetings[self.scope])
+    def _open_scope(self, arm: Arm, control: int, *, in_loop: bool = False, has_barrier: bool = False) -> int:
+        outer = self.scope
+        self.scope = self.scopes.open(outer, arm, control, in_loop=in_loop, has_barrier=has_barrier)
+        self.rows.set_barrier_depth(self.scopes.barrier_depths[self.scope])
         self.declared.append([])
         return outer
 
@@ -126,16 +127,16 @@ class _Encoder:
             self.variables.pop(name, None)
         self.scope = outer
         if outer >= 0:
-            self.rows.note_meetings(self.scopes.meetings[outer])
+            self.rows.set_barrier_depth(self.scopes.barrier_depths[outer])
 
     def _make_walk(self) -> Callable[[n.Expr], int]:
-        """The function that gives the row of an expression, whose parts get theirs in order of evaluation."""
+        """Return a function that adds the rows of an expression in order of evaluation and returns the last."""
         rows, variables, state, literals = self.rows, self.variables, self.flow.state, self.literals
         heads, first, second, levels, operators = rows.heads, rows.first, rows.second, rows.levels, _OPERATORS
 
         def row_of(node: Any) -> int:
-            # What waits for the operand that is being computed, with the operations above it that come then: a binary
-            # operation, with the row of its left operand; any other node with its operands and their rows so far.
+            # Nodes that wait for an operand, each with the binary operations that use its result: a binary operation
+            # with the row of its left operand; any other node with its operands and their rows so far.
             waiting: list[Any] = []
             while True:
                 spine: list[Any] = []
@@ -240,7 +241,7 @@ class _Encoder:
         return self._pinned(node, given)
 
     def _above(self, rows: Iterable[int]) -> int:
-        """The level of a row with these operands."""
+        """Return the level of a row with these operands."""
         return 1 + max((self.rows.levels[row] for row in rows if row != NONE), default=0)
 
     def _operation(self, name: str, dtype: DType, given: list[int]) -> int:
@@ -259,12 +260,12 @@ class _Encoder:
         a0, a1, a2 = (*given, NONE, NONE, NONE)[:3]
         word, level = head(Kind.PINNED, dtype), self._above(given)
         row = self.rows.add(word, level, a0, a1, a2=a2, scope=self.scope, d0=self.control)
-        kills: list[int] = []
+        clobbers: list[int] = []
         if isinstance(node, n.Atomic):
             self._statement_row(Kind.EFFECT, (row,))
             synchronises = node.order is not n.MemoryOrder.RELAXED
-            kills = self.flow.touch((node.buffer,), self.scope, synchronises=synchronises)
-        self.lists[-1].items.append(Pinned(node, row, tuple(given), kills, isinstance(node, n.Atomic)))
+            clobbers = self.flow.touch((node.buffer,), self.scope, synchronises=synchronises)
+        self.lists[-1].items.append(Pinned(node, row, tuple(given), clobbers, isinstance(node, n.Atomic)))
         return row
 
     # Statements.
@@ -285,7 +286,7 @@ class _Encoder:
         return items
 
     def _walk(self, body: n.Body, items: Items) -> None:
-        """Goes through a list, up to a jump."""
+        """Encode the statements of a list, up to a jump."""
         declared, variables, row_of = self.declared[-1], self.variables, self._expression
         named_rows, names = self.named
         add, write, scope, control = self.rows.add, self.flow.write, self.scope, self.control
@@ -307,7 +308,7 @@ class _Encoder:
                 items.items.append(Effect(statement, row, operands, write(statement.buffer, scope)))
                 continue
             self._statement(statement)
-            if not items.falls:
+            if not items.falls_through:
                 self.skips |= statement is not body[-1]
                 break
 
@@ -315,7 +316,7 @@ class _Encoder:
         match statement:
             case n.Assign(name, value):
                 variable = self.variables[name]
-                assert isinstance(variable, Variable)  # loop variables and values that nobody assigns are not
+                assert isinstance(variable, Variable)  # only assigned variables are cells
                 self._assign(variable, self._expression(value), declares=False)
             case n.If(condition, then, otherwise):
                 self._if(statement, self._expression(condition), then, otherwise)
@@ -323,11 +324,11 @@ class _Encoder:
                 self._loop(statement, (self._expression(start), self._expression(stop)))
             case n.While(condition, body):
                 if any(isinstance(node, PINNED) for node in walk.postorder(condition)):
-                    # What happens in a condition happens in every pass, and needs a list to stand in.
+                    # Pinned values of the condition are computed in every iteration, so they need a list to be in.
                     leave = n.If(n.UnOp("lnot", condition), (n.Break(),))
-                    again = n.While(n.lit(True), (leave, *body))
-                    self.changes[id(again)] = self.changes[id(statement)]
-                    statement = again
+                    rewritten = n.While(n.lit(True), (leave, *body))
+                    self.changes[id(rewritten)] = self.changes[id(statement)]
+                    statement = rewritten
                 self._loop(statement, ())
             case n.Block(body) | n.Region(body=body):
                 self._block(statement, body)
@@ -339,17 +340,17 @@ class _Encoder:
     def _effect(self, statement: n.Stmt) -> None:
         operands = tuple(map(self._expression, walk.operands(statement)))
         row = self._statement_row(Kind.EFFECT, operands)
-        # A transfer writes when somebody waits for it.
+        # A transfer writes at its wait.
         written = () if isinstance(statement, (n.AsyncLoad, n.AsyncStore)) else buffers_written(statement)
-        kills = self.flow.touch(written, self.scope, synchronises=isinstance(statement, SYNCHRONISING))
-        self.lists[-1].items.append(Effect(statement, row, operands, kills))
+        clobbers = self.flow.touch(written, self.scope, synchronises=isinstance(statement, SYNCHRONISING))
+        self.lists[-1].items.append(Effect(statement, row, operands, clobbers))
         if isinstance(statement, n.Resume):
             for variable in list(self.variables.values()):
                 if isinstance(variable, Variable):
                     self._bind_cell(variable)
 
     def _declare(self, name: str, row: int, *, sticky: bool) -> None:
-        """A variable that is more than a value: it is assigned, or those who come back at a resume see it."""
+        """Declare a cell: a variable that is assigned later or that is visible at a resume."""
         declaration = self._statement_row(Kind.DECLARATION, (), STICKY if sticky else 0)
         variable = Variable(name, self._type(row), self.depths[self.scope], declaration, sticky)
         self.variables[name] = variable
@@ -369,7 +370,7 @@ class _Encoder:
         self.flow.set(variable, (row, row))
 
     def _join(self, kind: Kind, variable: Variable, first: tuple[int, int], second: tuple[int, int], *more: int) -> int:
-        """A row for a cell where paths meet, each of which brings a value and its definition."""
+        """Add a row for a cell where paths join; each path is given by the cell's value and its definition."""
         a0, d0 = first
         a1, d1 = second
         a2 = more[0] if more else NONE
@@ -379,17 +380,17 @@ class _Encoder:
     def _control(
         self, statement: n.Stmt, row: int, operands: tuple[int, ...], lists: list[Items], changed: Iterable[Any]
     ) -> Control:
-        """Puts a statement with lists into the outline, before the memory that it changes is taken for changed."""
-        kills = self.flow.ended([key for key in changed if not isinstance(key, Variable)])
+        """Add a statement with lists to the outline; called before the flow records what memory it changes."""
+        clobbers = self.flow.ended([key for key in changed if not isinstance(key, Variable)])
         inside = self.assigns.pop()
         outside = {v: rows for v, rows in inside.items() if v.depth <= self.depths[self.scope]}
         for variable, rows in outside.items():
             self.assigns[-1].setdefault(variable, []).extend(rows)
-        control = Control(statement, row, operands, lists, [], [], kills, outside, len(self.rows.heads))
+        control = Control(statement, row, operands, lists, [], [], clobbers, outside, len(self.rows.heads))
         self.lists[-1].items.append(control)
         return control
 
-    def _behind(self, control: Control, variable: Variable, row: int) -> None:
+    def _bind_behind(self, control: Control, variable: Variable, row: int) -> None:
         control.joins.append(Bound(variable, row))
         self.flow.set(variable, (row, row))
 
@@ -398,26 +399,26 @@ class _Encoder:
         self.assigns.append({})
         self.flow.begin_path()
         items = self._list(body, Arm.ALWAYS, row)
-        self._meet(self._control(statement, row, (), [items], (end := self.flow.end_path())), [items], [end])
+        self._join_paths(self._control(statement, row, (), [items], (end := self.flow.end_path())), [items], [end])
 
-    def _meet(self, control: Control, lists: list[Items], ends: list[dict[Any, Any]], *condition: int) -> None:
-        """Where the lists of a statement end, cells and memory hold what they do at the ends that are reached.
+    def _join_paths(self, control: Control, lists: list[Items], ends: list[dict[Any, Any]], *condition: int) -> None:
+        """Join the paths behind a statement: cells and memory hold what they do at the reachable ends of its lists.
 
-        Cells that nobody assigns inside hold what they did before, also if a resume in it is passed by who has left: he
-        left inside, too.
+        A cell that is not assigned inside keeps its value, also if a list contains a resume: an invocation that
+        resumes there left the program inside the same list.
         """
-        falling = [end for items, end in zip(lists, ends, strict=True) if items.falls]
-        if not falling:
-            self.lists[-1].falls = False
-        for key in dict.fromkeys(key for end in falling for key in end):
+        reachable = [end for items, end in zip(lists, ends, strict=True) if items.falls_through]
+        if not reachable:
+            self.lists[-1].falls_through = False
+        for key in dict.fromkeys(key for end in reachable for key in end):
             if not isinstance(key, Variable):
                 self.flow.change((key,), self.scope)
             elif key in control.assigns:
-                ways = [end.get(key, self.flow.state[key]) for end in falling]
+                ways = [end.get(key, self.flow.state[key]) for end in reachable]
                 if len(ways) == 2:
-                    self._behind(control, key, self._join(Kind.PHI, key, ways[0], ways[1], *condition))
+                    self._bind_behind(control, key, self._join(Kind.PHI, key, ways[0], ways[1], *condition))
                 else:
-                    self._behind(control, key, self._join(Kind.JOIN, key, ways[0], (NONE, NONE)))
+                    self._bind_behind(control, key, self._join(Kind.JOIN, key, ways[0], (NONE, NONE)))
 
     def _if(self, statement: n.Stmt, condition: int, then: n.Body, otherwise: n.Body) -> None:
         row = self._statement_row(Kind.CONTROL, (condition,))
@@ -429,7 +430,7 @@ class _Encoder:
             lists.append(self._list(body, arm, row))
             ends.append(self.flow.end_path())
         changed = dict.fromkeys(key for end in ends for key in end)
-        self._meet(self._control(statement, row, (condition,), lists, changed), lists, ends, condition)
+        self._join_paths(self._control(statement, row, (condition,), lists, changed), lists, ends, condition)
 
     def _loop(self, statement: n.Loop | n.While, bounds: tuple[int, ...]) -> None:
         row = self._statement_row(Kind.CONTROL, bounds, flag=int(isinstance(statement, n.While)))
@@ -442,7 +443,7 @@ class _Encoder:
         self.loops.append(loop)
         heads, counter, operands, items = self._body(statement, row, bounds, changing, touched)
         self.loops.pop()
-        if items.falls:
+        if items.falls_through:
             loop.continues.append([self.flow.state[v] for v in changing])
         for place, (variable, loop_row) in enumerate(heads):
             self._close_loop_row(variable, loop_row, [values[place] for values in loop.continues], items.scope)
@@ -455,7 +456,7 @@ class _Encoder:
             joined = self._join(Kind.JOIN, variable, (loop_row, loop_row), (NONE, NONE))
             for values in loop.breaks:
                 joined = self._join(Kind.JOIN, variable, (joined, joined), values[place])
-            self._behind(control, variable, joined)
+            self._bind_behind(control, variable, joined)
 
     def _body(
         self,
@@ -465,22 +466,22 @@ class _Encoder:
         changing: list[Variable],
         touched: list[Any],
     ) -> tuple[list[tuple[Variable, int]], int, tuple[int, ...], Items]:
-        """The inside of a loop: the cells at its head, its variable, its operands, and its list.
+        """Encode the inside of a loop; return the cells at its head, its counter, its operands and its list.
 
-        The condition of a ``while`` has a scope of its own around the list, as it is computed in every pass.
+        The condition of a ``while`` has a scope of its own around the list, since every iteration computes it.
         """
         outer_control, self.control = self.control, row
-        counter, meets = NONE, self.changes[id(statement)].meets
+        counter, has_barrier = NONE, self.changes[id(statement)].has_barrier
         match statement:
             case n.Loop(var, body=body):
-                outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True, meets=meets)
+                outer = self._open_scope(Arm.IN_RANGE, row, in_loop=True, has_barrier=has_barrier)
                 counter = self.rows.add(head(Kind.LOOP_VARIABLE, DType.U32), 0, scope=self.scope)
                 self.variables[var] = counter
                 self.declared[-1].append(var)
                 heads = self._loop_heads(changing, touched)
                 items = self._statements(body)
             case n.While(condition, body):
-                outer = self._open_scope(Arm.ALWAYS, NONE, in_loop=True, meets=meets)
+                outer = self._open_scope(Arm.ALWAYS, NONE, in_loop=True, has_barrier=has_barrier)
                 heads = self._loop_heads(changing, touched)
                 operands = (self._expression(condition),)
                 self.rows.first[row] = operands[0]
@@ -491,7 +492,7 @@ class _Encoder:
         return heads, counter, operands, items
 
     def _loop_heads(self, changing: list[Variable], touched: list[Any]) -> list[tuple[Variable, int]]:
-        """At the head of a loop, cells and memory that it changes hold something else in every pass."""
+        """Add a LOOP row for each changing cell, and begin new memory versions, at the head of a loop."""
         self.flow.change(touched, self.scope)
         heads: list[tuple[Variable, int]] = []
         for variable in changing:
@@ -501,7 +502,7 @@ class _Encoder:
         return heads
 
     def _close_loop_row(self, variable: Variable, row: int, ways: list[tuple[int, int]], scope: int) -> None:
-        """Gives a LOOP row what its cell holds when the next pass begins."""
+        """Set the value and the definition of a LOOP row's cell at the start of the next iteration."""
         if not ways:
             return
         value, definition = ways[0]
@@ -514,7 +515,7 @@ class _Encoder:
 
     def _jump(self, statement: n.Stmt) -> None:
         items = self.lists[-1]
-        items.falls = False
+        items.falls_through = False
         if isinstance(statement, n.Return):
             items.items.append(Jump(statement, self._statement_row(Kind.EFFECT)))
             return

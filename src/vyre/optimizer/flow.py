@@ -1,7 +1,8 @@
-"""What is true where the walk is? What cells hold and which version memory has, and how it was before a path.
+"""Flow state: what cells hold and which version memory has at the walk's position, with undo for paths.
 
-Memory has versions, by writes and by points where invocations meet. What a statement ends the version of, it kills:
-whatever was loaded before and is needed behind it has to be kept in a variable.
+A write begins a new version of its buffer; a synchronization begins a new epoch, and with it a new version of every
+buffer that the program writes. A statement clobbers the versions that end there: a value that was loaded before it
+and is used behind it must be kept in a variable.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ EPOCH: Final = -1
 
 
 class Flow:
-    """The state at a place: by variable its value and its definition, by buffer (and EPOCH) the last event."""
+    """The state at a position: the value and definition of each cell, and the last event of each buffer and EPOCH."""
 
     def __init__(self, numbers: Mapping[str, int], written: Mapping[str, None], depths: Sequence[int]) -> None:
         self.numbers = numbers
@@ -34,7 +35,7 @@ class Flow:
         self.journal.append({})
 
     def end_path(self) -> dict[Any, Any]:
-        """Undoes a path; what it changed, as it was at its end."""
+        """Undo a path; return what it changed, with the values at its end."""
         before = self.journal.pop()
         changed = {key: self.state[key] for key in before}
         for key, old in before.items():
@@ -45,17 +46,17 @@ class Flow:
         return changed
 
     def change(self, memory: Iterable[Any], scope: int) -> None:
-        """Memory changes in a scope."""
+        """Record that memory changes in a scope."""
         for key in memory:
             self.event_scopes.append(scope)
             self.set(key, len(self.event_scopes) - 1)
 
     def moment(self, buffer: str) -> tuple[str, int, int]:
-        """What the version of a buffer goes by: the last write and the last meeting."""
+        """Return what identifies a version of a buffer: its last write and the last synchronization."""
         return (buffer, self.state.get(buffer, 0), self.state[EPOCH]) if buffer in self.written else (buffer, 0, 0)
 
     def version(self, buffer: str) -> int:
-        """The version of a buffer that a load here reads."""
+        """Return the version of a buffer that a load here reads."""
         moment = self.moment(buffer)
         version = self.versions.get(moment)
         return self.new_version(moment) if version is None else version
@@ -67,7 +68,7 @@ class Flow:
         return version
 
     def ended(self, changing: Sequence[Any]) -> list[int]:
-        """The versions, of those that somebody loads, that end when this memory changes; by order of declaration."""
+        """Return the loaded versions that end when this memory changes, in order of declaration."""
         if EPOCH in changing:
             changing = list(self.written)
         elif len(changing) > 1:
@@ -77,7 +78,7 @@ class Flow:
         return [version for version in ended if version is not None]
 
     def write(self, buffer: str, scope: int) -> tuple[int, ...]:
-        """A buffer is written; the version that ends, if somebody loads it."""
+        """Record a write to a buffer; return the version that ends, if a load reads it."""
         state = self.state
         ended = self.versions.get((buffer, state.get(buffer, 0), state[EPOCH]))
         self.event_scopes.append(scope)
@@ -85,7 +86,7 @@ class Flow:
         return () if ended is None else (ended,)
 
     def touch(self, buffers: Iterable[str], scope: int, *, synchronises: bool) -> list[int]:
-        """Memory changes here; the versions that end."""
+        """Record that memory changes here; return the loaded versions that end."""
         changing = (EPOCH,) if synchronises else tuple(buffers)
         ended = self.ended(changing)
         self.change(changing, scope)

@@ -1,13 +1,13 @@
-"""Conditions decided by the conditions that dominate them.
+"""Guard analysis: decide conditions by the conditions that dominate them.
 
-A guard around an access says what the access checks again: branches, the bounds of loops, the conditions of ``while``,
-early exits, selects and the left operands of ``&`` and ``|``. Where what holds at a place decides a comparison, a
-minimum or a remainder, it is replaced by a literal or an operand, and the rules of the kernels fold what is around it.
-The program does the same on every input: ``vyre.analyze.ranges`` takes nothing for known that wrapping, another
-assignment or another invocation may change.
+Branches, loop bounds, ``while`` conditions, early exits, selects and the left operands of ``&`` and ``|`` are guards:
+they often imply what the code they dominate tests. Where the facts at a point decide a comparison, a minimum or a
+remainder, it is replaced by a literal or an operand, and the kernels' rules simplify what is around it. The
+program does the same on every input: ``vyre.analyze.ranges`` assumes nothing that wrapping, another assignment or
+another invocation may change.
 
-A place where another lane looks at a value, or memory changes, happens whether or not a select takes it, so
-expressions with atomics or subgroup exchanges use no facts of the selects in them and are never replaced.
+Atomics and subgroup exchanges run whether or not a select chooses their result. So expressions that contain them use
+no facts from the selects in them and are never replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REDUCED: Final = frozenset({"min", "max", "mod", "div", "and"})
 
 
 def decide_guarded(program: Program) -> tuple[Program, int]:
-    """Return an equivalent program, and how many of its expressions dominating conditions decided."""
+    """Return an equivalent program, and how many expressions were decided by dominating conditions."""
     if not program.stats().has(*GUARDS) or not is_walkable(program):
         return program, 0
     decider = _Decider(program)
@@ -46,7 +46,7 @@ def decide_guarded(program: Program) -> tuple[Program, int]:
 
 
 class _Decider(RangeWalk):
-    """A walk that rebuilds the expressions; ``roots`` are those of all statements in canonical order."""
+    """A walk that rebuilds the expressions; ``roots`` are the rebuilt ones of all statements in canonical order."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -90,10 +90,10 @@ class _Decider(RangeWalk):
         return numbers[0]
 
     def _decided(self, node: n.Expr, number: int, given: list[int]) -> n.Expr | None:
-        """The literal or the operand that takes the place of a node."""
+        """Return the literal or the operand that replaces a node, if any."""
         dtype = self.types[number]
         if dtype is DType.BOOL:
-            # Of literals alone, the kernels compute it.
+            # The kernels evaluate operations on literals.
             if given and all(map(self.is_literal, given)):
                 return None
             self.derive_again(number)
@@ -112,7 +112,7 @@ class _Decider(RangeWalk):
         return n.Lit(known.low & (1 << dtype.bits) - 1, dtype) if known.is_single else None
 
     def _reduced(self, op: str, dtype: DType, given: list[int], left: n.Expr, right: n.Expr) -> n.Expr | None:
-        """The operand that a minimum, a maximum, a remainder or a mask gives, or the zero of a quotient."""
+        """Return the operand that equals a minimum, a maximum, a remainder or a mask, or zero for a quotient."""
         a, b = given
         self.derive_again(a)
         self.derive_again(b)
@@ -133,17 +133,18 @@ class _Decider(RangeWalk):
 
 
 def _is_branching(node: n.Expr) -> bool:
-    """Whether one operand says what holds where another matters."""
+    """Whether one operand is a guard of another."""
     return type(node) is n.Select or (type(node) is n.BinOp and node.op in ("and", "or"))
 
 
-# Whether to leave the innermost context, the operand (from the last one back) whose value opens another, and which.
+# Whether to close the innermost context; the operand, counted from the last, whose value opens another context (None:
+# no operand); and the value it has there.
 _Change = tuple[bool, int | None, bool]
 _NO_CONTEXTS: Final[dict[int, list[_Change]]] = {}
 
 
 def _contexts(order: list[n.Expr]) -> dict[int, list[_Change]]:
-    """Where in an expression, in order of evaluation, what holds changes: at the start and the end of operands."""
+    """Return where contexts open and close in an expression, by position in order of evaluation."""
     changes: dict[int, list[_Change]] = {}
     sizes: list[int] = []
     for place, node in enumerate(order):

@@ -28,7 +28,7 @@ from vyre.ir.program import Program
 from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, WITHOUT_OPERANDS, Arm, Kind
 from vyre.optimizer.bytecode import rule_table
 from vyre.optimizer.evaluate import evaluate
-from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, WORKGROUP, in_records
+from vyre.optimizer.layout import PACKED_NOWHERE, SERIAL, WORKGROUP, in_records
 from vyre.optimizer.rewrite import resolved, rewriting, same_value, set_literal_bits
 from vyre.optimizer.switches import PASSES
 from vyre.semantics.operators import OPERATORS
@@ -59,9 +59,9 @@ def _loop_over_share(number: str, limit: str, body: str) -> str:
 def _level_range(number: str) -> str:
     """Statements that read the bounds of a level range and whether it is serial."""
     return f"""
-      let start = stretches[{number}] & {ALONE - 1}
-      let end = stretches[{number} + 1] & {ALONE - 1}
-      let is_serial = stretches[{number}] >= {ALONE}"""
+      let start = level_ranges[{number}] & {SERIAL - 1}
+      let end = level_ranges[{number} + 1] & {SERIAL - 1}
+      let is_serial = level_ranges[{number}] >= {SERIAL}"""
 
 
 # Restricts a level range to its needed rows.
@@ -197,13 +197,13 @@ _RESET_RECORD: Final = f"""
       level[k] = given_level[k]"""
 
 _CHECK_LOOP: Final = f"""
-      if ((given_head[loop_row] & 255) == {Kind.LOOP.value}) & (settled[loop_row] == 0) {{
+      if ((given_head[loop_row] & 255) == {Kind.LOOP.value}) & (invariant[loop_row] == 0) {{
         let row = loop_row
         let back = {resolved("a1[row]")}
         let before = {resolved("a0[row]")}
         if (back == {NONE}) | (back == row) | {same_value("back", "before")} {{
-          settled[row] = 1
-          again[0] = 1
+          invariant[row] = 1
+          needs_sweep[0] = 1
         }}
       }}"""
 
@@ -233,7 +233,7 @@ program need(workgroup {WORKGROUP}) {{
   buffer 2 given_a1: u32[] read
   buffer 3 given_a2: u32[] read
   buffer 4 order: u32[] read
-  buffer 5 stretches: u32[] read
+  buffer 5 level_ranges: u32[] read
   buffer 6 params: u32[] read
   buffer 7 needed: u32[] readwrite
   buffer 8 needed_order: u32[] readwrite
@@ -282,15 +282,15 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 4 given_a2: u32[] read
   buffer 5 given_level: u32[] read
   buffer 6 scope: u32[] read
-  buffer 7 stretches: u32[] read
+  buffer 7 level_ranges: u32[] read
   buffer 8 needed_order: u32[] read
   buffer 9 needed_count: u32[] read
   buffer 10 scope_last: u32[] read
   buffer 11 params: u32[] read
   buffer 12 table: u32[] readwrite
-  buffer 13 again: u32[1] readwrite
+  buffer 13 needs_sweep: u32[1] readwrite
   buffer 14 fired: u32[] readwrite
-  buffer 15 settled: u32[] readwrite
+  buffer 15 invariant: u32[] readwrite
   buffer 16 rules: u32[] read
   buffer 17 registers: u64[] readwrite
 
@@ -301,9 +301,9 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
   let range_count = params[3]
   let shares = (params[0] & {PASSES["share"]}) != 0
   let sweep = 0
-  while (sweep == 0) | ((again[0] != 0) & (sweep < {MOST_SWEEPS})) {{
+  while (sweep == 0) | ((needs_sweep[0] != 0) & (sweep < {MOST_SWEEPS})) {{
     grid_sync
-    if invocation == 0 {{ again[0] = 0 }}
+    if invocation == 0 {{ needs_sweep[0] = 0 }}
     {_loop_over_share("empty", "table_mask + 1", _CLEAR_SLOT)}
     {_loop_over_share("tally", "len(fired)", _CLEAR_COUNT)}
     {_loop_over_share("k", "2 * rows", _RESET_RECORD)}
@@ -372,7 +372,7 @@ program simplify(workgroup {WORKGROUP}) {{{_RECORDS}
           }}
         }} else if kind == {Kind.LOOP.value} {{
           earliest[row] = scope[row]
-          if settled[row] != 0 {{ canon[row] = {resolved("a0[row]")} }}
+          if invariant[row] != 0 {{ canon[row] = {resolved("a0[row]")} }}
         }} else if kind == {Kind.PINNED.value} {{
           a0[row] = {resolved("a0[row]")}
           a1[row] = {resolved("a1[row]")}
@@ -596,14 +596,14 @@ _PLACE: Final = f"""
 program place(workgroup {WORKGROUP}) {{{_RECORDS}
   buffer 1 given_head: u32[] read
   buffer 2 scope: u32[] read
-  buffer 3 stretches: u32[] read
+  buffer 3 level_ranges: u32[] read
   buffer 4 needed_order: u32[] read
   buffer 5 needed_count: u32[] read
   buffer 6 scope_parent: u32[] read
   buffer 7 scope_last: u32[] read
   buffer 8 scope_loops: u32[] read
-  buffer 9 scope_meetings: u32[] read
-  buffer 10 meetings: u32[] read
+  buffer 9 scope_barrier_depth: u32[] read
+  buffer 10 row_barrier_depth: u32[] read
   buffer 11 params: u32[] read
 
   let invocation = gid.x
@@ -632,11 +632,11 @@ program place(workgroup {WORKGROUP}) {{{_RECORDS}
           if inner != {NONE} {{
             let chosen = inner
             let outermost = earliest[row]
-            let barrier_depth = min(meetings[row], scope_meetings[inner])
+            let depth = min(row_barrier_depth[row], scope_barrier_depth[inner])
             while moves & (inner != outermost) {{
               inner = scope_parent[inner]
               let is_outside = scope_loops[inner] < scope_loops[chosen]
-              if is_outside & (scope_meetings[inner] >= barrier_depth) {{ chosen = inner }}
+              if is_outside & (scope_barrier_depth[inner] >= depth) {{ chosen = inner }}
             }}
             place[row] = chosen
             {_count_operand_uses("row", "kind", "chosen")}

@@ -5,7 +5,7 @@ of one per column.
 
 A level range is what the kernels process between two grid barriers: one level of the arena, processed in parallel, or
 a serial range, a run of consecutive levels of one row each, which one invocation processes alone. The buffer
-``stretches`` holds the start of each range in the order of rows.
+``level_ranges`` holds the start of each range in the order of rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from vyre.ir.program import Program
 
 # Invocations of a workgroup.
 WORKGROUP: Final = 64
-# Marks the start of a serial level range.
-ALONE: Final = 1 << 31
+# Marks the start of a serial level range in ``level_ranges``.
+SERIAL: Final = 1 << 31
 # The packed form of a place that is NONE.
 PACKED_NOWHERE: Final = (1 << 30) - 1
 # Registers per invocation for the rule table's bytecode.

@@ -35,7 +35,7 @@ class Effect(msgspec.Struct, eq=False, gc=False):
 
 
 class Pinned(msgspec.Struct, eq=False, gc=False):
-    """A value that is computed where it stands, because it changes memory or depends on the active lanes."""
+    """A value computed at its place in the source, because it changes memory or depends on the active lanes."""
 
     node: n.Expr
     row: int
@@ -61,11 +61,11 @@ class Bound(msgspec.Struct, eq=False, gc=False):
 
 
 class Items(msgspec.Struct, eq=False):
-    """A statement list and its scope. ``falls`` says whether control can reach its end."""
+    """A statement list and its scope. ``falls_through`` says whether control can reach its end."""
 
     scope: int
     items: list[Effect | Pinned | Assigned | Bound | Control | Jump]
-    falls: bool = True
+    falls_through: bool = True
 
 
 class Control(msgspec.Struct, eq=False):

@@ -1,7 +1,7 @@
-"""How is a program optimised? Encoded once, worked on by five programs wherever the dispatcher runs them, decoded once.
+"""The optimizer's pipeline: host passes, then encode, run five kernels through the dispatcher, and decode.
 
-Dispatchers that keep buffers on their device run all in one sequence with one readback; others run the same programs
-one by one, and the result is the same program.
+This is one round; rounds repeat until the program does not change. A dispatcher with resident buffers runs the kernels
+in one sequence with one readback; any other runs them one by one. Both return the same program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.nodes import Loop, Store, While
 from vyre.ir.program import Program, Stats
-from vyre.optimizer.arena import NONE, TYPE_CODES, Arena
+from vyre.optimizer.arena import NONE, TYPE_CODES, Arena, Findings
 from vyre.optimizer.barriers import remove_barriers
 from vyre.optimizer.decode import decode
 from vyre.optimizer.dispatcher import (
@@ -34,9 +34,8 @@ from vyre.optimizer.dispatcher import (
     words_of,
 )
 from vyre.optimizer.encode import encode
-from vyre.optimizer.findings import Findings
 from vyre.optimizer.guards import GUARDS, decide_guarded
-from vyre.optimizer.layout import ALONE, PACKED_NOWHERE, REGISTERS, WORDS, WORKGROUP
+from vyre.optimizer.layout import PACKED_NOWHERE, REGISTERS, SERIAL, WORDS, WORKGROUP
 from vyre.optimizer.promotion import promote_cells
 from vyre.optimizer.report import Report as Report
 from vyre.optimizer.report import Stage as Stage
@@ -50,10 +49,10 @@ Steps = list[tuple[Program, int]]
 ALL_GROUPS: Final = EVERY_BIT
 _MOST_ROUNDS: Final = 4
 _MOST_WORKGROUPS: Final = 64
-# How many rows of a level an invocation has.
+# Rows of a level per invocation.
 _ROWS_EACH: Final = 4
-# What has to be zero at first; everything else is written before it is read.
-_BLANK: Final = ("again", "tail", "settled", "fired", "needed", "needed_count")
+# Buffers that must start as zero; all others are written before they are read.
+_ZEROED: Final = ("needs_sweep", "tail", "invariant", "fired", "needed", "needed_count")
 _FOUND: Final = ("canon", "head", "a0", "a1", "a2")
 _READ: Final = (*(f"found_{name}" for name in _FOUND), "packed", "fired")
 
@@ -71,11 +70,11 @@ def optimize_with(
 ) -> tuple[Program, Report]:
     """Return an equivalent program that does no more work, and a report.
 
-    ``groups`` are the bits of what to use (``Optimization.bits``). An illegal program is refused before anything runs;
+    ``groups`` is the word of switches (``Optimization.bits``). An illegal program raises before anything runs;
     ``checked`` says that the checker has accepted it. A result that would infer another launch geometry is rejected,
     unless the caller fixes the geometry: ``keep_geometry``. With ``one_axis`` the result may hold only for grids of one
     axis; the report says so. ``on_stage`` is called with the name of each stage, its start and its end in nanoseconds;
-    ``stage`` is the name of the device's part.
+    ``stage`` is the name of the kernels' stage.
     """
     if not checked:
         check(program).raise_if_invalid()
@@ -84,14 +83,14 @@ def optimize_with(
 
 
 class _HostPass(NamedTuple):
-    """A pass over the program itself, on the host, before its rows are made; its name is its switch."""
+    """A pass over the program itself, on the host, before encoding; its name is its switch."""
 
     name: str
     applies: Callable[[Stats], bool]
     run: Callable[[Program, bool], tuple[Program, int, int | None]]
 
 
-# Each returns the program, how much it changed, and the most workgroups for which that holds (None: any grid).
+# Each returns the program, the number of changes, and the most workgroups for which it holds (None: any grid).
 _HOST_PASSES: Final = (
     _HostPass("guards", lambda stats: stats.has(*GUARDS), lambda program, _: (*decide_guarded(program), None)),
     _HostPass("stores", lambda stats: stats.has(Store), lambda program, _: (*remove_stores(program), None)),
@@ -142,7 +141,7 @@ class _Rounds:
             self.fired.update(findings.fired)
             # A result that is larger, has no room for its names, or launches differently is dropped.
             rows_before = rows_before or arena.rows
-            # What passes on the host made may be larger than the original.
+            # Host passes may have made the program larger than the original.
             most_rows = arena.rows if is_new else most_rows
             before = outline.program
             is_launched_alike = self.keep_geometry or not works_together(before) or works_together(better)
@@ -177,12 +176,12 @@ class _Rounds:
 
 
 def find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int = ALL_GROUPS) -> Findings:
-    """What the kernels find in an arena."""
+    """Run the kernels on an arena; return their findings."""
     return _find(arena, dispatcher, groups)[0]
 
 
 def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[Findings, bool, int]:
-    """The same, whether what never changes of the arena was on the device already, and how often the host waited."""
+    """Return the findings, whether the arena's columns were on the device already, and how often the host waited."""
     programs = dispatcher.programs()
     _require_floats(arena, programs, dispatcher)
     given, steps = _given(arena, groups), _steps(arena, programs)
@@ -204,7 +203,7 @@ def _find(arena: Arena, dispatcher: OptimizerDispatcher, groups: int) -> tuple[F
 
 
 def _require_floats(arena: Arena, programs: ProgramSet, dispatcher: OptimizerDispatcher) -> None:
-    """Constants of a float that a dispatcher lacks would be left as they are, and the result another than elsewhere."""
+    """Raise if the program has a float type that the dispatcher lacks: its constants would not be folded."""
     lacked = [dtype for dtype in FLOATS if dtype not in programs.floats]
     if not lacked:
         return
@@ -212,54 +211,55 @@ def _require_floats(arena: Arena, programs: ProgramSet, dispatcher: OptimizerDis
     for dtype in lacked:
         if TYPE_CODES[dtype] in present:
             raise UnsupportedFeature(
-                f"the exact {dtype} that optimising a program with {dtype} takes",
+                f"the exact {dtype} arithmetic that folding the constants of this program needs",
                 dispatcher.name,
-                "optimise it on the processor: vyre.optimize(program) does, and the result runs anywhere.",
+                "optimize the program on the processor with vyre.optimize(program); the result runs on any backend.",
             )
 
 
 def _slots(rows: int) -> int:
-    """How large the table of rows is."""
+    """Return the number of slots of the hash table of rows."""
     return 1 << max(4, (2 * rows).bit_length())
 
 
 def _given(arena: Arena, groups: int) -> dict[str, Array]:
-    """What the kernels are told."""
+    """Return the buffers that the kernels only read."""
     given = {f"given_{name}": arena.columns[name] for name in ("head", "a0", "a1", "a2")}
     given |= {name: arena.columns[name] for name in ("scope", "d0", "d1")}
     given |= {name: getattr(arena, name) for name in (
-        "order", "meetings", "scope_parent", "scope_last", "scope_loops", "scope_meetings", "scope_control", "scope_arm"
+        "order", "row_barrier_depth", "scope_parent", "scope_last", "scope_loops", "scope_barrier_depth",
+        "scope_control", "scope_arm",
     )}  # fmt: skip
     given["given_level"] = arena.level
-    given["stretches"] = _stretches(arena.levels)
-    params = [groups, arena.rows, _slots(arena.rows) - 1, len(given["stretches"]) - 1]
+    given["level_ranges"] = _level_ranges(arena.levels)
+    params = [groups, arena.rows, _slots(arena.rows) - 1, len(given["level_ranges"]) - 1]
     return given | {"params": np.array(params, np.uint32)}
 
 
 def _sizes(given: Mapping[str, Array], rules: int, workgroups: int) -> dict[str, int]:
-    """The words of the kernels' own buffers; behind each row there is room for a literal."""
+    """Return the sizes in words of the kernels' own buffers; they have a literal row for each row."""
     rows = len(given["given_head"])
     sizes: dict[str, int] = dict.fromkeys((*_READ, "queue"), 2 * rows)
     sizes |= {"records": 2 * rows * WORDS["records"], "table": _slots(rows) * WORDS["table"]}
     sizes["registers"] = 2 * REGISTERS * WORKGROUP * workgroups
-    sizes |= {"again": 1, "tail": 1, "settled": rows, "fired": 1 + rules}
-    return sizes | {"needed": rows, "needed_order": rows, "needed_count": len(given["stretches"])}
+    sizes |= {"needs_sweep": 1, "tail": 1, "invariant": rows, "fired": 1 + rules}
+    return sizes | {"needed": rows, "needed_order": rows, "needed_count": len(given["level_ranges"])}
 
 
 def _memory(given: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
-    """All buffers as they are at first."""
+    """Return the initial contents of all buffers."""
     return {**given, **{name: np.zeros(size, np.uint32) for name, size in sizes.items()}}
 
 
-def _stretches(levels: Array) -> Array:
-    """Where to meet in the order of rows: at each level, but for those of one row behind one another."""
+def _level_ranges(levels: Array) -> Array:
+    """Return where each level range starts in the order of rows, and the end; runs of one-row levels are serial."""
     is_narrow = np.diff(levels) <= 1
     begins = np.flatnonzero(~(is_narrow & np.append(False, is_narrow[:-1])))
-    return np.append(levels[begins] | np.uint32(ALONE) * is_narrow[begins], levels[-1])
+    return np.append(levels[begins] | np.uint32(SERIAL) * is_narrow[begins], levels[-1])
 
 
 def _steps(arena: Arena, programs: ProgramSet) -> Steps:
-    """The kernels with their grids."""
+    """Return the kernels with their grids."""
     groups = _workgroups(arena)
     every = max(1, -(-2 * arena.rows // WORKGROUP))
     levels = programs.need, programs.simplify, programs.live, programs.place
@@ -267,7 +267,7 @@ def _steps(arena: Arena, programs: ProgramSet) -> Steps:
 
 
 def _workgroups(arena: Arena) -> int:
-    """As many workgroups as a level has use for, and a few if there are many levels."""
+    """Return as many workgroups as an average level needs, and a few for programs of many rows."""
     width = len(arena.order) // max(1, arena.level_count)
     return max(1, min(_MOST_WORKGROUPS, width // (_ROWS_EACH * WORKGROUP)), min(4, arena.rows // 4096))
 
@@ -294,13 +294,15 @@ def _run_resident(
         dispatcher.held(byte_lens) as own,
     ):
         held = rules | fixed | own
-        fills = [(held[name], byte_lens[name], 0) for name in _BLANK]
+        fills = [(held[name], byte_lens[name], 0) for name in _ZEROED]
         launches = [_launch(program, held, grid) for program, grid in steps]
         ranges = [ResidentRange(held[name], 0, byte_lens[name]) for name in _READ]
         data = dispatcher.run_sequence(launches, ranges, fills=fills)
     if len(data) != len(_READ):
         raise DispatchFailed(
-            f"{len(data)} columns came back instead of {len(_READ)}.", "mend the dispatcher.", code="wrong-column"
+            f"the dispatcher returned {len(data)} columns, expected {len(_READ)}.",
+            "return one buffer for each range from the dispatcher's run_sequence.",
+            code="wrong-column",
         )
     return {name: words_of(name, part, sizes[name]) for name, part in zip(_READ, data, strict=True)}, was_hit
 
@@ -309,13 +311,13 @@ def _run_resident(
 def _held_static(
     dispatcher: OptimizerDispatcher, domain: str, given: Mapping[str, Array]
 ) -> Iterator[tuple[dict[str, int], bool]]:
-    """The buffers of what never changes, and whether they were on the device already."""
+    """Hold static buffers for the time of a block, with whether they were on the device already."""
     static = dispatcher.acquire_static(domain, [column.view(np.uint8).data for column in given.values()])
     try:
         if len(static.handles) != len(given):
             raise DispatchFailed(
-                f"{len(static.handles)} static buffers came for {len(given)} payloads.",
-                "mend the dispatcher's acquire_static.",
+                f"the dispatcher returned {len(static.handles)} static buffers for {len(given)} payloads.",
+                "return one handle for each payload from the dispatcher's acquire_static.",
                 code="wrong-static-set",
             )
         yield dict(zip(given, static.handles, strict=True)), static.cache_hit

@@ -1,9 +1,8 @@
-"""Cell promotion: an element that a loop loads and stores again and again is kept in a variable meanwhile.
+"""Cell promotion: keep in a variable the element that a loop loads and stores in every iteration.
 
-The loop touches the buffer at one index alone, which is known before it, and no other invocation is waited for inside
-it. So without a race no other invocation changes the element or looks at it before the loop ends. It is loaded before
-the loop and stored behind it, if the loop stored it at all. Compilers of vector code do not find this, since their
-stores are under masks.
+The loop must touch the buffer at one loop-invariant index only and contain no synchronization. Then, without a race, no
+other invocation accesses the element before the loop ends. It is loaded before the loop, and stored behind it if the
+loop stored it. LLVM does not find this in vector code, whose stores are masked.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from vyre.ir.program import Program
 from vyre.optimizer.cells import Value, Values
 from vyre.semantics.types import DType
 
-# In a loop with one of these, others may see its stores before it ends, or it may end where nothing is stored back.
+# Loops with these are excluded: other invocations may see their stores, or control may leave without a store back.
 _EXCLUDING: Final = (
     n.Barrier, *n.GRID_POINTS, n.AsyncLoad, n.AsyncStore, n.AsyncWait, n.CopyBytes, n.Return, n.Trap
 )  # fmt: skip
 _LOOPS: Final = (n.Loop, n.While)
 _JUMPS: Final = (n.Break, n.Continue)
-# More cells than these are not kept at once: they would not stay in registers.
+# Loops with more cells are left alone: the variables would not stay in registers.
 _MOST_CELLS: Final = 8
 
 
 class Promoted(NamedTuple):
-    """The program with cells in variables, and how many."""
+    """The program with cells in variables, and how many were promoted."""
 
     program: Program
     promoted: int
@@ -49,7 +48,7 @@ class _Touched(msgspec.Struct):
 
 
 class _LoopFacts(msgspec.Struct):
-    """What is in a loop, with inner loops: the names it declares, the buffers it touches, whether cells may be kept.
+    """Facts about a loop and those inside it: names declared, buffers touched, whether cells may be promoted.
 
     ``order`` is the loop's number in canonical order.
     """
@@ -57,11 +56,11 @@ class _LoopFacts(msgspec.Struct):
     order: int
     names: set[str]
     buffers: dict[str, _Touched]
-    is_followed: bool = True
+    is_eligible: bool = True
 
 
 def promote_cells(program: Program) -> Promoted:
-    """Keep in variables what the loops of a legal program load and store at one index each."""
+    """Keep in variables the elements that loops of a legal program load and store at one index each."""
     stats = program.stats()
     if not stats.has(*_LOOPS) or stats.has(n.Resume, n.Call, n.OpaqueExpr, n.OpaqueStmt) or not _loops_store(program):
         return Promoted(program, 0)
@@ -69,12 +68,12 @@ def promote_cells(program: Program) -> Promoted:
     if not cells:
         return Promoted(program, 0)
     found = _Promoter(program, cells).run()
-    # Control flow has to stay uniform by the checker's own rules.
+    # Control flow must stay uniform by the checker's rules.
     return Promoted(program, 0) if check(found.program).errors else found
 
 
 def _loops_store(program: Program) -> bool:
-    """Whether a loop stores what it loads, as far as the names of buffers tell."""
+    """Whether a loop loads and stores the same buffer."""
     for loop in walk.statements(program.entry):
         if isinstance(loop, _LOOPS):
             stored = {inner.buffer for inner in walk.statements(loop.body) if isinstance(inner, n.Store)}
@@ -84,7 +83,7 @@ def _loops_store(program: Program) -> bool:
 
 
 class _Finder:
-    """Finds the cells of each loop, by the loop's number in canonical order; those of outer loops go first."""
+    """Finds the cells of each loop, by the loop's number in canonical order; cells of outer loops take precedence."""
 
     def __init__(self, program: Program) -> None:
         self.cells: dict[int, dict[str, n.Expr]] = {}
@@ -131,7 +130,7 @@ class _Finder:
 
     def _close(self) -> None:
         facts = self.facts.pop()
-        if facts.is_followed:
+        if facts.is_eligible:
             found = {
                 buffer: touched.index
                 for buffer, touched in facts.buffers.items()
@@ -141,14 +140,14 @@ class _Finder:
                 self.cells[facts.order] = found
         if self.facts:
             outer = self.facts[-1]
-            outer.is_followed &= facts.is_followed
+            outer.is_eligible &= facts.is_eligible
             outer.names |= facts.names
             for buffer, touched in facts.buffers.items():
                 _add(outer, buffer, touched)
 
     def _exclude(self) -> None:
         if self.facts:
-            self.facts[-1].is_followed = False
+            self.facts[-1].is_eligible = False
 
     def _declare(self, name: str) -> None:
         if self.facts:
@@ -165,7 +164,7 @@ class _Finder:
         if isinstance(node, n.Load):
             self._touch(node.buffer, _Touched(index.number, node.index, is_loaded=True, is_stored=False))
             return
-        # Others may look at what was stored before it.
+        # Other invocations may read what was stored before an ordered atomic.
         if node.order is not n.MemoryOrder.RELAXED:
             self._exclude()
         self._touch(node.buffer, _Touched(None, node.index, is_loaded=True, is_stored=True))
@@ -174,7 +173,7 @@ class _Finder:
 def _add(facts: _LoopFacts, buffer: str, touched: _Touched) -> None:
     index = touched.index
     if index is not None and any(type(node) is n.Var and node.name in facts.names for node in walk.postorder(index)):
-        # It names what is declared inside the loop, so it is not known before it.
+        # It uses a variable declared inside the loop, so it cannot be computed before it.
         index = None
     known = facts.buffers.get(buffer)
     if known is None:
@@ -188,7 +187,7 @@ def _add(facts: _LoopFacts, buffer: str, touched: _Touched) -> None:
 
 
 class _Cell(NamedTuple):
-    """A cell in a variable: its index, the variables with its value, with whether it is in bounds and was stored."""
+    """A promoted cell: its index, the variables for its value, bounds check and stored flag, and its type."""
 
     place: n.Expr
     value: str
@@ -203,7 +202,7 @@ class _Promoter:
         self.types = {decl.name: decl.dtype for decl in program.buffers}
         self.proved = proved_accesses(program)
         self.taken = {decl.name for decl in program.buffers} | used_names(program.entry) | _declared(program.entry)
-        self.kept: dict[str, _Cell] = {}
+        self.promoted_cells: dict[str, _Cell] = {}
         self.loops = 0
         self.count = 0
 
@@ -223,8 +222,8 @@ class _Promoter:
 
     def _statement(self, statement: n.Stmt) -> Iterator[n.Stmt]:
         match statement:
-            case n.Store(buffer, _, value) if buffer in self.kept:
-                cell, new = self.kept[buffer], self._expression(value)
+            case n.Store(buffer, _, value) if buffer in self.promoted_cells:
+                cell, new = self.promoted_cells[buffer], self._expression(value)
                 if id(statement) not in self.proved:
                     new = n.Select(n.Var(cell.is_inside), new, n.Lit(0, cell.dtype))
                 yield n.Assign(cell.value, new)
@@ -236,7 +235,9 @@ class _Promoter:
 
     def _loop(self, statement: n.Loop | n.While) -> Iterator[n.Stmt]:
         order, self.loops = self.loops, self.loops + 1
-        found = [(buffer, index) for buffer, index in self.cells.get(order, {}).items() if buffer not in self.kept]
+        found = [
+            (buffer, index) for buffer, index in self.cells.get(order, {}).items() if buffer not in self.promoted_cells
+        ]
         cells: dict[str, _Cell] = {}
         for buffer, index in found:
             value, is_inside, is_stored = (self._fresh(f"{buffer}_{what}") for what in ("cell", "inside", "stored"))
@@ -251,13 +252,13 @@ class _Promoter:
         if isinstance(statement, n.Loop):
             bounds = {name: self._expression(getattr(statement, name)) for name in ("start", "stop")}
             statement = msgspec.structs.replace(statement, **bounds)
-        self.kept |= cells
+        self.promoted_cells |= cells
         if isinstance(statement, n.While):
             statement = msgspec.structs.replace(statement, condition=self._expression(statement.condition))
         statement = msgspec.structs.replace(statement, body=self._list(statement.body))
         yield statement
         for buffer, cell in cells.items():
-            del self.kept[buffer]
+            del self.promoted_cells[buffer]
             store = n.Store(buffer, cell.place, n.Var(cell.value))
             yield store if buffer in certain else n.If(n.Var(cell.is_stored), (store,))
 
@@ -273,19 +274,19 @@ class _Promoter:
         return msgspec.structs.replace(statement, **fields)
 
     def _expression(self, root: n.Expr) -> n.Expr:
-        if not self.kept:
+        if not self.promoted_cells:
             return root
 
         def change(node: n.Expr) -> n.Expr:
-            if isinstance(node, n.Load) and node.buffer in self.kept:
-                return n.Var(self.kept[node.buffer].value)
+            if isinstance(node, n.Load) and node.buffer in self.promoted_cells:
+                return n.Var(self.promoted_cells[node.buffer].value)
             return node
 
         return walk.rewrite_expression(root, change)
 
 
 def _stored_for_certain(loop: n.Loop | n.While) -> set[str]:
-    """The buffers that every invocation that comes to a loop stores to in its first pass."""
+    """Return the buffers that every invocation stores to in the first iteration of a loop."""
     match loop:
         case n.Loop(_, n.Lit(start), n.Lit(stop)) if start < stop:
             jumps = (

@@ -63,10 +63,10 @@ class Rows:
             self.rare["d1"][row] = d1
         return row
 
-    def note_meetings(self, count: int) -> None:
+    def set_barrier_depth(self, depth: int) -> None:
         """Set the barrier depth of the rows that follow."""
-        if self._barrier_depths[-1][1] != count:
-            self._barrier_depths.append((len(self.heads), count))
+        if self._barrier_depths[-1][1] != depth:
+            self._barrier_depths.append((len(self.heads), depth))
 
     def _barrier_depth_by_row(self, size: int) -> Array:
         """The barrier depth of each row."""
@@ -90,18 +90,18 @@ class Scopes:
         self.parents: list[int] = []
         self.lasts: list[int] = []
         self.loops: list[int] = []
-        self.meetings: list[int] = []
+        self.barrier_depths: list[int] = []
         self.depths: list[int] = []
         self.controls: list[int] = []
         self.arms: list[int] = []
 
-    def open(self, outer: int, arm: Arm, control: int, *, in_loop: bool, meets: bool) -> int:
+    def open(self, outer: int, arm: Arm, control: int, *, in_loop: bool, has_barrier: bool) -> int:
         """Open a scope inside ``outer``, -1 for the whole program; return its number."""
         number = len(self.parents)
         self.parents.append(max(outer, 0))
         self.lasts.append(number)
         self.loops.append((self.loops[outer] if outer >= 0 else 0) + in_loop)
-        self.meetings.append((self.meetings[outer] if outer >= 0 else 0) + meets)
+        self.barrier_depths.append((self.barrier_depths[outer] if outer >= 0 else 0) + has_barrier)
         self.depths.append(self.depths[outer] + 1 if outer >= 0 else 0)
         self.controls.append(control)
         self.arms.append(arm)
@@ -111,7 +111,7 @@ class Scopes:
         self.lasts[scope] = len(self.parents) - 1
 
     def columns(self) -> tuple[Sequence[int], ...]:
-        return self.parents, self.lasts, self.loops, self.meetings, self.controls, self.arms
+        return self.parents, self.lasts, self.loops, self.barrier_depths, self.controls, self.arms
 
 
 def words(column: Sequence[int], code: Literal["I", "i"] = "I") -> Array:

@@ -1,9 +1,9 @@
 """Store removal: drop the stores whose value nothing can read.
 
-A store goes if the same invocation writes the same element again, comes there for certain, and nothing reads the buffer
-in between: what another invocation may read without a race, it reads in a statement between the two. A store to
-workgroup memory also goes if nothing reads that memory afterwards, in a later pass of a loop included. What the host
-gets keeps its final values.
+A store is removed if the same invocation certainly overwrites the element and no statement between the two reads the
+buffer: a read by another invocation, if it is free of races, stands between them too. A store to workgroup memory is
+also removed if nothing reads that memory afterwards, later iterations of a loop included. Buffers that the host reads
+keep their final values.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from vyre.ir.program import Program
 from vyre.ir.wire import node_bytes
 from vyre.optimizer.cells import Value, Values
 
-# The host or another rank may read memory there, or run may end in between.
+# The host or another rank may read memory at these, or the invocation may end.
 _NOT_FOLLOWED: Final = (n.Trap, *n.GRID_POINTS, n.OpaqueStmt, n.OpaqueExpr, n.Call)
-# What has to happen, or decides how a program is launched, although nothing needs its value.
+# Expressions that must stay although nothing uses their value: they have effects, or decide the launch geometry.
 _KEPT: Final = (n.Atomic, *n.SUBGROUP_OPERATIONS)
 _JUMPS: Final = (n.Break, n.Continue, n.Return)
 _MOST_PASSES: Final = 8
 
 
 class RemovedStores(NamedTuple):
-    """The program without needless stores, and how many went."""
+    """The program without needless stores, and how many were removed."""
 
     program: Program
     removed: int
@@ -45,7 +45,7 @@ def remove_stores(program: Program) -> RemovedStores:
     shared = frozenset(decl.name for decl in program.buffers if decl.role is Role.SHARED)
     count = len(dead or ())
     for _ in range(_MOST_PASSES if shared else 0):
-        # What a store read that went, others may have written for it alone.
+        # A removed store may have been the only reader of what other stores wrote.
         better, found = _without_unread(better, shared)
         count += found
         if not found:
@@ -54,7 +54,7 @@ def remove_stores(program: Program) -> RemovedStores:
 
 
 def _has_index_twice(program: Program) -> bool:
-    """Whether two stores to a buffer have the same index as it is written, which most long programs do not have."""
+    """Whether two stores to a buffer have textually equal indices; a cheap test that most long programs fail."""
     seen: set[tuple[str, str | bytes]] = set()
     for statement in walk.statements(program.entry):
         if type(statement) is n.Store:
@@ -67,7 +67,7 @@ def _has_index_twice(program: Program) -> bool:
 
 
 def _without(program: Program, numbers: set[int]) -> Program:
-    """The program without some stores, by their numbers in canonical order."""
+    """Return the program without some stores, by their numbers in canonical order."""
     count = 0
 
     def replace(statement: n.Stmt) -> n.Body:
@@ -80,8 +80,8 @@ def _without(program: Program, numbers: set[int]) -> Program:
     return program.with_entry(walk.rewrite(program.entry, on_statement=replace))
 
 
-def _may_go(statement: n.Store) -> bool:
-    """Whether nothing but the store happens in a statement."""
+def _is_removable(statement: n.Store) -> bool:
+    """Whether a store's operands have no effect of their own."""
     return not any(isinstance(node, _KEPT) for root in walk.operands(statement) for node in walk.postorder(root))
 
 
@@ -110,18 +110,18 @@ class _Overwritten:
                 self._store(statement, buffer, place)
             case n.Loop():
                 self.values.loop(statement, self._access)
-                self._apart(statement.body)
+                self._visit_uncertain(statement.body)
             case n.While(condition, body):
                 self._reads(condition)
-                self._apart(body)
+                self._visit_uncertain(body)
             case n.If(condition, then, otherwise):
                 self._reads(condition)
-                self._apart(then)
-                self._apart(otherwise)
+                self._visit_uncertain(then)
+                self._visit_uncertain(otherwise)
             case n.Block(body) | n.Region(body=body):
                 self._list(body)
             case n.Break() | n.Continue() | n.Return() | n.AsyncWait():
-                # What was written before a jump stays: the store that comes later may not happen.
+                # Stores before a jump stay: a later store may not run.
                 self.pending.clear()
             case _:
                 for root in walk.operands(statement):
@@ -137,11 +137,11 @@ class _Overwritten:
         before = stores.pop(place, None)
         if before is not None:
             self.dead.add(before)
-        if _may_go(statement):
+        if _is_removable(statement):
             stores[place] = number
 
-    def _apart(self, body: n.Body) -> None:
-        """A list that runs sometimes, or several times: it overwrites nothing from before for certain, but may read."""
+    def _visit_uncertain(self, body: n.Body) -> None:
+        """Visit a list that may not run or may repeat: it certainly overwrites no earlier store, but may read it."""
         outer, self.pending = self.pending, {}
         self._list(body)
         self.pending = outer
@@ -171,12 +171,12 @@ class _Overwritten:
 
 
 def _without_unread(program: Program, shared: frozenset[str]) -> RemovedStores:
-    """The program without the stores to workgroup memory that nothing reads afterwards."""
+    """Return the program without the stores to workgroup memory that nothing reads afterwards."""
     reads: dict[int, frozenset[str]] = {}
     count = 0
 
     def reads_of(statement: n.Stmt) -> frozenset[str]:
-        """The workgroup memory that a statement reads, with everything inside it."""
+        """Return the workgroup memory that a statement and everything inside it read."""
         known = reads.get(id(statement))
         if known is None:
             found = set(buffers_read(statement))
@@ -190,7 +190,7 @@ def _without_unread(program: Program, shared: frozenset[str]) -> RemovedStores:
         return frozenset[str]().union(*map(reads_of, body))
 
     def kept(body: n.Body, later: set[str]) -> n.Body:
-        """A list without the stores that go; ``later`` is what is read behind it, and becomes what is before."""
+        """Return a list without dead stores; ``later``, the memory read behind it, is extended by what it reads."""
         nonlocal count
         done: list[n.Stmt] = []
         for statement in reversed(body):
@@ -198,7 +198,7 @@ def _without_unread(program: Program, shared: frozenset[str]) -> RemovedStores:
                 isinstance(statement, n.Store)
                 and statement.buffer in shared
                 and statement.buffer not in later
-                and _may_go(statement)
+                and _is_removable(statement)
             ):
                 count += 1
                 continue

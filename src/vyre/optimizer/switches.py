@@ -1,4 +1,4 @@
-"""What may the optimizer do? Everything, unless it is told what to leave out. The results are the same."""
+"""Optimizer switches: which passes and groups of rules may run. Results are the same with any of them off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vyre.arguments import listed
 from vyre.errors import BadInputs
 
 EVERY_BIT: Final = 0xFFFFFFFF
-# The passes that have a switch, each with its bit in the word whose lower bits are the groups of rules.
+# The bit of each pass that has a switch, in a word whose lower bits are the groups of rules.
 PASSES: Final = {
     "fold": 1 << 31,
     "share": 1 << 30,
@@ -25,16 +25,15 @@ PASSES: Final = {
 
 
 class Optimization(msgspec.Struct, frozen=True):
-    """What is done to make a program better.
+    """How a program is optimized.
 
-    ``off`` names passes and groups of rules to leave out: "fold" computes constants, "share" computes equal values
-    once, "motion" moves values out of loops, "dead" drops assignments that nobody needs, "bits" uses what is known of
-    single bits, "barriers" removes barriers that separate nothing, "stores" removes stores that nothing reads,
-    "cells" keeps in variables what loops load and store, "guards" decides conditions by those that dominate them;
-    docs/rules.md has the groups.
-    ``program`` and ``code`` switch all of vyre's optimizer, and that of the compiler behind it. Results are looked up
-    and stored in caches if ``keep`` is true. If optimising fails, that is an error, or the program runs as it is
-    (``on_failure="original"``).
+    ``off`` names passes and groups of rules to leave out: "fold" evaluates constants, "share" computes equal values
+    once, "motion" moves values out of loops, "dead" removes dead assignments, "bits" uses known bits, "barriers"
+    removes barriers that separate nothing, "stores" removes stores that nothing reads, "cells" keeps elements in
+    variables inside loops, "guards" decides conditions by those that dominate them; docs/rules.md lists the groups.
+    ``program=False`` turns off vyre's optimizer, ``code=False`` that of the compiler behind it (LLVM). ``keep=False``
+    neither reads nor writes the caches. A failure of the optimizer raises, or, with ``on_failure="original"``, the
+    program runs unoptimized.
     """
 
     off: frozenset[str] = frozenset()
@@ -55,12 +54,12 @@ class Optimization(msgspec.Struct, frozen=True):
             raise BadInputs(f"on_failure is {self.on_failure!r}.", 'give "raise" or "original".')
 
     def without(self, name: str) -> Optimization:
-        """The same with one more switch off."""
+        """Return the same with one more switch off."""
         return msgspec.structs.replace(self, off=self.off | {name})
 
     @property
     def bits(self) -> int:
-        """The word that tells the kernels what to do."""
+        """The switches as one word, for the kernels and the cache key."""
         if not self.off:
             return EVERY_BIT
         bits = PASSES | group_bits()
@@ -68,12 +67,12 @@ class Optimization(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[bool, bool, int]:
-        """What code depends on."""
+        """The part that decides the compiled code, for cache keys."""
         return self.program, self.code, self.bits
 
 
 def group_bits() -> dict[str, int]:
-    """The bit of each group of rules."""
+    """Return the bit of each group of rules."""
     return {name: 1 << place for place, name in enumerate(_groups())}
 
 
@@ -85,4 +84,4 @@ def _groups() -> tuple[str, ...]:
 
 EVERYTHING: Final = Optimization()
 NOTHING: Final = Optimization(program=False, code=False)
-AS_IT_IS: Final = Optimization(program=False)
+CODE_ONLY: Final = Optimization(program=False)

@@ -20,8 +20,7 @@ from vyre.ir import nodes as n
 from vyre.ir.binding import Array
 from vyre.ir.limits import MAX_NAME_LENGTH
 from vyre.ir.nodes import BinOp, Let, Var
-from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, TYPES, WITHOUT_OPERANDS, Arena, Kind, Leaf
-from vyre.optimizer.findings import Findings
+from vyre.optimizer.arena import MOVABLE, NONE, OPERATIONS, TYPES, WITHOUT_OPERANDS, Arena, Findings, Kind, Leaf
 from vyre.optimizer.outline import Outline, Variable
 from vyre.optimizer.rows import words
 from vyre.semantics.operators import BINARY, Result

@@ -55,7 +55,7 @@ class Race(msgspec.Struct, frozen=True):
 
     @property
     def pair(self) -> tuple[str, frozenset[tuple[AccessKind, Place]]]:
-        """The pair of places that conflict, whichever runs first: what has to be mended."""
+        """The pair of places that conflict, whichever runs first: what must be fixed."""
         return self.buffer, frozenset((side.kind, side.place) for side in (self.first, self.second))
 
 
