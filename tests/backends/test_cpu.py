@@ -416,7 +416,7 @@ def test_an_empty_program_runs() -> None:
 
 def test_a_kernel_too_large_for_the_slower_passes_is_right() -> None:
     body: list[n.Stmt] = [b.let("acc", b.load("a", b.gid()))]
-    for k in range(2_300):
+    for k in range(2_500):
         part = b.var(f"v{k}")
         body.append(b.let(f"v{k}", b.load("x", b.gid() + k) + b.var("acc") * 3))
         body.append(b.assign("acc", b.var("acc") * 31 + part))

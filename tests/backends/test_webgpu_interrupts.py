@@ -42,6 +42,7 @@ from vyre.backends.webgpu import WebGpuBackend
 from vyre.driver import Step, Unchanged
 from vyre.driver.config import DispatchConfig
 from vyre.ir import parse
+from vyre.optimizer.switches import Optimization
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -69,7 +70,9 @@ work = {
     "sequence of long steps": on.prepare_sequence(repeat=[Step(long, [state])], times=1 << 30).run,
     "fixpoint": on.prepare_sequence(repeat=[step], times=1 << 30, until=Unchanged([state])).run,
     "dispatch": lambda: on.dispatch(count, [data], DispatchConfig(fixpoint_iterations=1 << 30)),
-    "barriers": lambda: on.dispatch(endless, [np.ones(1, "<u4"), np.zeros(10, "<u4")]),
+    "barriers": lambda: on.dispatch(
+        endless, [np.ones(1, "<u4"), np.zeros(10, "<u4")], DispatchConfig(optimize=Optimization(off="barriers"))
+    ),
     "steps": lambda: on.run_sequence(repeat=[alone], times=1 << 30),
     "kernel": lambda: on.dispatch(long, [np.zeros(1 << 16, "<u4")]),
     "kernel with a deadline": lambda: on.dispatch(long, [np.zeros(1 << 16, "<u4")], DispatchConfig(timeout_s=99.0)),

@@ -16,6 +16,7 @@ from vyre.driver.resident import allocated
 from vyre.errors import DispatchFailed, Timeout
 from vyre.ir import parse
 from vyre.ir.program import Program
+from vyre.optimizer.switches import Optimization
 from webgpu_support import backend
 
 # Two segments for each pass; the number of passes is in memory.
@@ -80,7 +81,9 @@ def inputs(left: int) -> list[Any]:
 
 def run(on: Backend, program: Program, left: int, **options: Any) -> tuple[list[bytes], telemetry.Snapshot]:
     telemetry.reset()
-    found = routes.dispatch(on, program, inputs(left), DispatchConfig(**options))
+    # The optimizer would remove the barriers, which separate nothing.
+    config = DispatchConfig(**options, optimize=Optimization(off="barriers"))
+    found = routes.dispatch(on, program, inputs(left), config)
     return list(map(bytes, found)), telemetry.snapshot()
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from vyre.checker import check
 from vyre.errors import DispatchFailed, UnsupportedFeature
 from vyre.ir.binding import Array
+from vyre.ir.extensions import inline_calls
 from vyre.ir.launch import works_together
 from vyre.ir.limits import MAX_STATEMENTS
 from vyre.ir.nodes import Loop, Store, While
@@ -129,6 +130,8 @@ class _Rounds:
 
     def run(self, program: Program) -> tuple[Program, Report]:
         rows_before = rows_after = most_rows = rounds = 0
+        # The last program that a round gave, and how it is launched. What the host passes make of it is a proposal.
+        accepted, is_together = program, works_together(inline_calls(program))
         program = self._with_host_passes(program)
         is_changing, is_new = True, True
         while is_changing and rounds < _MOST_ROUNDS:
@@ -143,13 +146,14 @@ class _Rounds:
             rows_before = rows_before or arena.rows
             # Host passes may have made the program larger than the original.
             most_rows = arena.rows if is_new else most_rows
-            before = outline.program
-            is_launched_alike = self.keep_geometry or not works_together(before) or works_together(better)
+            is_launched_alike = self.keep_geometry or not is_together or works_together(better)
             if live > most_rows or statements > MAX_STATEMENTS or not is_launched_alike:
                 rows_after = rows_after or rows_before
+                program = accepted
                 break
             is_changing &= better != program
-            program, rows_after = self._with_host_passes(better), live
+            accepted, rows_after = better, live
+            program = self._with_host_passes(better)
             is_new = program is not better
             is_changing |= is_new
         fired = {name: count for name, count in self.fired.items() if count}

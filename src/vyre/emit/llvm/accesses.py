@@ -28,9 +28,9 @@ class Accesses(Masks):
 
     ``fixed`` are the buffers that do not change during a launch. Their elements at literal indices are loaded once, by
     the shell: ``launch_loads`` has the names of those that were asked for. ``streams`` are the buffers to prefetch or
-    to store past the caches. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty. ``row_place``
-    is the id of lane 0 along the lanes' axis, as i64, where there are ``facts``, and ``row_mask`` the lanes of which
-    they hold.
+    to store past the caches. ``mask`` is the execution mask; ``has_active_lane``: it is certainly not empty. Where
+    there are ``facts``, ``row_place`` is the id of lane 0 along the lanes' axis, as i64, and ``row_mask`` the lanes of
+    which they hold.
     """
 
     def __init__(self, width: int, layout: Layout) -> None:
