@@ -28,6 +28,8 @@ import vyre
 from integer_code import INPUTS, Passes, as_llvm, as_program, computed, executed, integer_code
 from measure import Samples, machine, sample
 from peers import Array
+from plain import ROWS as PLAIN_ROWS
+from plain_kernels import Setting
 from report import RESULTS, shown, write
 from vyre.backends.cpu import CpuBackend
 from vyre.checker import check
@@ -51,10 +53,11 @@ _LEAST_RATIO, _MOST_GROWTH, _MOST_SECONDS, _MOST_SYNCHRONISATIONS = 1.0, 13.0, 0
 _MOST_FIRST, _MOST_WARM = 0.5, 0.15
 # A gain that counts, and a difference that does not.
 _LEAST_GAIN, _NOISE = 1.1, 1.05
-# Kernels in Python on two axes or with grid barriers.
-_SHAPED: Final = (
-    "bfs.py levels", "lcs.py lcs", "life.py life", "mandelbrot.py mandelbrot", "jacobi", "heat", "blur", "heat until",
-    "diffusion", "transposed", "matmul", "floyd",
+# Kernels in Python on two axes or with grid barriers: of the examples, and rows of the plain kernels.
+_SHAPED_EXAMPLES: Final = ("bfs.py levels", "lcs.py lcs", "life.py life", "mandelbrot.py mandelbrot")
+_SHAPED_ROWS: Final = (
+    "jacobi-2d", "jacobi-3d", "heat-3d", "fdtd-2d", "diffusion", "advection", "blur", "convolution", "transpose",
+    "matmul", "lu", "floyd",
 )  # fmt: skip
 _MOST_COMPILE = {"cpu": 0.4, "webgpu": 3.0}
 
@@ -379,14 +382,18 @@ def show_effect(dispatcher: BackendDispatcher, outcome: Outcome, *, quick: bool)
             shown_gains.append(_shown_gain(taken))
         rows.append([name, *left, *shown_gains])
         print(" ".join(rows[-1]), flush=True)
-    for name, taken in _library_effect(quick=quick).items():
-        outcome.samples[f"effect {name}"] = taken
-        gains[name, "cpu"] = _gain(taken)
-        rows.append([name, "", "", _shown_gain(taken), *[""] * (len(backends) - 1)])
-        print(" ".join(rows[-1]), flush=True)
+    with CpuBackend() as better, CpuBackend() as plain:
+        plain.device.profile = msgspec.structs.replace(plain.device.profile, as_given=True)
+        for name, ways in {**_library_calls(plain, better), **_shaped_calls(plain, better)}.items():
+            taken = outcome.samples[f"effect {name}"] = sample(ways, 20 if quick else 60)
+            gains[name, "cpu"] = _gain(taken)
+            rows.append([name, "", "", _shown_gain(taken), *[""] * (len(backends) - 1)])
+            print(" ".join(rows[-1]), flush=True)
     outcome.tables.append(_table(["kernel", "statements", "rows", *(f"gain on {one}" for one in backends)], rows))
     # Kernels from Python on two axes or with grid barriers.
-    chosen = [gain for (name, where), gain in gains.items() if where == "cpu" and name in _SHAPED]
+    chosen = [
+        gain for (name, where), gain in gains.items() if where == "cpu" and name in (*_SHAPED_EXAMPLES, *_SHAPED_ROWS)
+    ]
     helped = sum(gain >= _LEAST_GAIN for gain in chosen)
     title = f"a gain of {_LEAST_GAIN}x on {helped} of {len(chosen)} kernels on two axes or with grid barriers"
     outcome.promises[f"{title}, at least a third"] = 3 * helped >= len(chosen)
@@ -405,33 +412,48 @@ def _shown_gain(taken: Samples) -> str:
     return f"{gain:.2f}x{' LOSS' * (gain < 1 / _NOISE)} ({times})"
 
 
-def _library_effect(*, quick: bool) -> dict[str, Samples]:
-    """Library functions on a backend that optimizes programs and on one that does not."""
-    with CpuBackend() as better, CpuBackend() as plain:
-        plain.device.profile = msgspec.structs.replace(plain.device.profile, as_given=True)
-        source, target = np.random.default_rng(3).integers(0, 1 << 16, (2, 1 << 20), dtype=np.uint32)
-        numbers = np.random.default_rng(4).integers(0, 1 << 20, 1 << 22, dtype=np.uint32)
-        some = graph.Graph.from_edges(source, target, num_nodes=1 << 16)
-        calls: dict[str, Callable[[CpuBackend], Any]] = {
-            "lib.graph.bfs": lambda on: graph.bfs(some, 0, backend=on),
-            "lib.graph.connected_components": lambda on: graph.connected_components(some, backend=on),
-            "lib.graph.pagerank": lambda on: graph.pagerank(some, max_iterations=5, backend=on),
-            "lib.scan.exclusive": lambda on: scan.exclusive(numbers, backend=on),
-            "lib.reduce.sum": lambda on: reduce.sum(numbers, backend=on),
-            "lib.reduce.argmax": lambda on: reduce.argmax(numbers, backend=on),
-            "lib.bitset.count": lambda on: bitset.popcount(numbers, backend=on),
-        }
-        found = {}
-        for name, call in calls.items():
-            results = [np.asarray(call(on)).tobytes() for on in (plain, better)]
-            if results[0] != results[1]:
-                raise SystemExit(f"{name} gives another result when optimized. Fix: that is a fault.")
-            ways: dict[str, Callable[[], object]] = {
-                "without": lambda call=call: call(plain),
-                "vyre": lambda call=call: call(better),
-            }
-            found[name] = sample(ways, 20 if quick else 60)
+Calls = dict[str, dict[str, Callable[[], object]]]
+
+
+def _library_calls(plain: CpuBackend, better: CpuBackend) -> Calls:
+    """Library functions on a backend that does not optimize programs and on one that does, with equal results."""
+    source, target = np.random.default_rng(3).integers(0, 1 << 16, (2, 1 << 20), dtype=np.uint32)
+    numbers = np.random.default_rng(4).integers(0, 1 << 20, 1 << 22, dtype=np.uint32)
+    some = graph.Graph.from_edges(source, target, num_nodes=1 << 16)
+    calls: dict[str, Callable[[CpuBackend], Any]] = {
+        "lib.graph.bfs": lambda on: graph.bfs(some, 0, backend=on),
+        "lib.graph.connected_components": lambda on: graph.connected_components(some, backend=on),
+        "lib.graph.pagerank": lambda on: graph.pagerank(some, max_iterations=5, backend=on),
+        "lib.scan.exclusive": lambda on: scan.exclusive(numbers, backend=on),
+        "lib.reduce.sum": lambda on: reduce.sum(numbers, backend=on),
+        "lib.reduce.argmax": lambda on: reduce.argmax(numbers, backend=on),
+        "lib.bitset.count": lambda on: bitset.popcount(numbers, backend=on),
+    }
+    for name, call in calls.items():
+        _require_equal(name, *(np.asarray(call(on)) for on in (plain, better)))
+    return {
+        name: {"without": lambda call=call: call(plain), "vyre": lambda call=call: call(better)}
+        for name, call in calls.items()
+    }
+
+
+def _shaped_calls(plain: CpuBackend, better: CpuBackend) -> Calls:
+    """Plain kernels on two and three axes, in cache, in the same two ways."""
+    found: Calls = {}
+    for name in _SHAPED_ROWS:
+        row = PLAIN_ROWS[name]
+        ways = {}
+        for way, on in (("without", plain), ("vyre", better)):
+            contenders = row.make(Setting(row.cases[0].size, backend=on))
+            ways[way] = next(one for label, one in contenders.items() if label.startswith("vyre"))
+        _require_equal(name, *(one.result(one.run()) for one in ways.values()))
+        found[name] = {way: one.run for way, one in ways.items()}
     return found
+
+
+def _require_equal(name: str, without: Array, optimized: Array) -> None:
+    if without.tobytes() != optimized.tobytes():
+        raise SystemExit(f"{name} gives another result when optimized. Fix: that is a fault.")
 
 
 def _runs() -> dict[str, tuple[list[Array], DispatchConfig]]:

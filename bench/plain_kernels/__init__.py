@@ -17,6 +17,7 @@ import numpy as np
 import vyre
 from comparison import Array, Contender
 from vyre import f32
+from vyre.driver import Backend
 
 # An expert's settings: IEEE floats as they are, and no tests for a division by zero.
 _NUMBA: Final = {"fastmath": False, "error_model": "numpy", "cache": False}
@@ -56,7 +57,7 @@ class Setting(msgspec.Struct, frozen=True):
     size: int
     real: vyre.semantics.types.DType = f32
     threads: int = 2
-    backend: str = "cpu"
+    backend: str | Backend = "cpu"
     chunks: tuple[int, int] = (2, 64)
 
     @property

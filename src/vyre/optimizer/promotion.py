@@ -75,7 +75,7 @@ def promote_cells(program: Program) -> Promoted:
 def _loops_store(program: Program) -> bool:
     """Whether a loop loads and stores the same buffer."""
     for loop in walk.statements(program.entry):
-        if isinstance(loop, _LOOPS):
+        if isinstance(loop, _LOOPS) and not any(isinstance(one, _EXCLUDING) for one in walk.statements(loop.body)):
             stored = {inner.buffer for inner in walk.statements(loop.body) if isinstance(inner, n.Store)}
             if stored and any(isinstance(one, n.Load) and one.buffer in stored for one in walk.expressions((loop,))):
                 return True
