@@ -34,6 +34,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     route_host: Annotated[int, "runs as segments through the host"]
     compile_hits: Annotated[int, "compilations answered by a cache"]
     compile_misses: Annotated[int, "compilations done"]
+    variants_compared: Annotated[int, "launches whose code variants were compared by their times"]
+    variants_failed: Annotated[int, "launches whose alternative code could not be compiled"]
     optimizer_runs: Annotated[int, "programs optimized"]
     optimizer_hits: Annotated[int, "programs whose optimized form was in a cache"]
     optimizer_failures: Annotated[int, "programs run unoptimized because optimizing failed"]

@@ -150,6 +150,9 @@ class CpuDevice(Device):
         over = f"rows of the grid along {'xyz'[kernel.axis]}" if kernel.is_flat else "workgroups"
         lines = [f"{kernel.width} lanes, over {over}, {kernel.scratch_bytes:,} bytes of its own"]
         lines += [f"{count:4} {what}" for what, count in kernel.notes.items() if count]
+        for size, width in sorted(code.measured.items()):
+            chosen = "scalar code" if width == SCALAR else f"{width} lanes"
+            lines.append(f"measured for {1 << (size - 1):,} to {(1 << size) - 1:,} invocations: {chosen} is fastest")
         lines.append(f"innermost loop: {summary(assembly(kernel.text))}")
         return lines
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
 from threading import Lock
 from typing import Final
 
 import msgspec
 
 from vyre.analyze.workgroup_independence import fastest_axis, is_workgroup_independent
-from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, this_machine
+from vyre.backends.cpu.compile import Loaded, Machine, kept_object_code, machine_facts, this_machine
 from vyre.driver import telemetry
 from vyre.driver.cache import DiskCache
 from vyre.emit.llvm import KERNEL, Kernel, emit_kernel
@@ -29,9 +32,20 @@ _MIN_ROW: Final = 4
 # Far beyond what compiles in reasonable time; a frame of such a function might not fit on a thread's stack.
 _MOST_TEXT: Final = 32 << 20
 
+# How variants are chosen: always vectors, by the model alone, or by the time that launches take.
+_TUNING_MODES: Final = ("off", "model", "measure")
+
 Grid = tuple[int, int, int]
 # A grid of one axis, too large for what small launches get.
 LARGE_GRID: Final[Grid] = (1 << 24, 1, 1)
+
+
+def tuning_mode() -> str:
+    """Return the mode that ``VYRE_TUNE`` names; "measure" if it names none."""
+    mode = os.environ.get("VYRE_TUNE") or _TUNING_MODES[-1]
+    if mode not in _TUNING_MODES:
+        raise BadInputs(f"VYRE_TUNE is '{mode}'.", f"set it to one of {', '.join(_TUNING_MODES)}, or leave it out.")
+    return mode
 
 
 class CompiledKernel(msgspec.Struct, frozen=True, eq=False):
@@ -62,14 +76,14 @@ class CpuCode:
         self._may_be_scalar = not source.stats().has(n.LocalId, n.WorkgroupId)
         self._texts: dict[tuple[int, int], Kernel] = {}
         self._compiled: dict[tuple[int, int], CompiledKernel] = {}
+        self._measured: dict[int, int] = {}
         self._lock = Lock()
 
-    def for_launch(self, grid: Grid) -> CompiledKernel:
-        """The code for a launch of that grid."""
+    def for_launch(self, grid: Grid, width: int | None = None) -> CompiledKernel:
+        """The code for a launch of that grid; the variant of a width, or the one that was measured or is estimated."""
         axis = self._axis_for(grid)
-        width = self._kernels.width
-        if self._is_flat and self._may_be_scalar and self._invocations(grid) <= self._kernels.few_invocations:
-            width = SCALAR if self._is_faster_as_scalar(self._text(axis, width), self._invocations(grid)) else width
+        if width is None:
+            width = self._width_for(axis, grid)
         found = self._compiled.get((axis, width))
         if found is None:
             # One thread compiles at a time: two that need the same code get one, and none is unloaded while it runs.
@@ -81,6 +95,46 @@ class CpuCode:
                         self.program.name, kernel, optimize=self._optimize
                     )
         return found
+
+    def candidates(self, grid: Grid) -> tuple[int, ...]:
+        """The widths that may be the fastest for a launch, depending on its data; first the one that is chosen."""
+        axis = self._axis_for(grid)
+        chosen = self._width_for(axis, grid)
+        if not self._has_variants or self._kernels.mode != "measure" or self._size_class(grid) in self._measured:
+            return (chosen,)
+        if not self._text(axis, self._kernels.width).is_irregular:
+            return (chosen,)
+        return chosen, *({SCALAR, self._kernels.width} - {chosen})
+
+    def keep(self, grid: Grid, width: int) -> None:
+        """Keep the width that was the fastest for launches of about that size."""
+        self._measured[self._size_class(grid)] = width
+        self._kernels.keep_width(self._text(self._axis_for(grid), self._kernels.width), self._size_class(grid), width)
+
+    @property
+    def measured(self) -> Mapping[int, int]:
+        """The widths that were measured to be the fastest, by the logarithm of the number of invocations."""
+        return self._measured
+
+    @property
+    def _has_variants(self) -> bool:
+        return self._is_flat and self._may_be_scalar and self._kernels.has_choice
+
+    def _size_class(self, grid: Grid) -> int:
+        return self._invocations(grid).bit_length()
+
+    def _width_for(self, axis: int, grid: Grid) -> int:
+        kernels, invocations = self._kernels, self._invocations(grid)
+        if not self._has_variants or kernels.mode == "off":
+            return kernels.width
+        kernel, size = self._text(axis, kernels.width), self._size_class(grid)
+        if kernel.is_irregular and kernels.mode == "measure":
+            known = self._measured.get(size) or kernels.kept_width(kernel, size)
+            if known is not None:
+                self._measured[size] = known
+                return known
+        is_few = invocations <= kernels.few_invocations
+        return SCALAR if is_few and self._is_faster_as_scalar(kernel, invocations) else kernels.width
 
     def _is_faster_as_scalar(self, kernel: Kernel, invocations: int) -> bool:
         """Whether few heavy invocations take less time one lane each, on more threads, than in vectors."""
@@ -127,7 +181,9 @@ class Kernels:
             raise BadInputs(f"vectors of {width} lanes are not made.", f"give one of {widths}, or leave it out.")
         self.width = width or self.machine.width
         self.threads = threads
-        self.few_invocations = 0 if width else threads * _FEW_FOR_EACH_THREAD
+        self.has_choice = width is None
+        self.mode = tuning_mode()
+        self.few_invocations = threads * _FEW_FOR_EACH_THREAD
         self.disk = disk
         self._verify, self._check_elimination = verify, check_elimination
 
@@ -148,6 +204,18 @@ class Kernels:
                 "split it into several programs, or put repeated code into loops.",
             )
         return kernel
+
+    def kept_width(self, kernel: Kernel, size: int) -> int | None:
+        """The width on disk that was the fastest for launches of a kernel of such a size."""
+        body = self.disk.get(self._choice_key(kernel, size))
+        return body[0] if body and body[0] in (SCALAR, self.width) else None
+
+    def keep_width(self, kernel: Kernel, size: int, width: int) -> None:
+        self.disk.put(self._choice_key(kernel, size), bytes([width]))
+
+    def _choice_key(self, kernel: Kernel, size: int) -> bytes:
+        parts = ("width", kernel.text, *machine_facts(), self.threads, size)
+        return blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
 
     def compiled(self, name: str, kernel: Kernel, *, optimize: bool) -> CompiledKernel:
         """A kernel as machine code, from the disk if it is there."""

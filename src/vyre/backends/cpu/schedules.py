@@ -6,13 +6,16 @@ Only a trap that has a handler brings the host in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from vyre.backends.cpu.launches import PreparedLaunch, Sharing, bytes_of
 from vyre.backends.cpu.layout import Ending, Reason
 from vyre.backends.cpu.pool import Pool
 from vyre.backends.cpu.tables import Table
+from vyre.backends.cpu.tuning import Tuner
 from vyre.driver import trace
 from vyre.driver.device import Handle, PreparedSchedule, Ran, RunOptions, Use
 from vyre.errors import DeviceOutOfMemory
@@ -36,6 +39,7 @@ class CpuSchedule(PreparedSchedule):
         self._schedule = schedule
         self._clears = [(one.memory, one.byte_len) for one in schedule.clears]
         self._launch = _single_launch(schedule, device.pool.sharing)
+        self._tuner = None if self._launch is None else self._made_tuner(self._launch)
         self._is_kept_small = sum(schedule.own_bytes) <= _MOST_KEPT_BYTES
         # Tables of what runs once and of what is repeated, that no run is using.
         self._spare: list[tuple[Table, Table]] = []
@@ -59,12 +63,39 @@ class CpuSchedule(PreparedSchedule):
     def _launched(
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
     ) -> Ran:
-        launch = self._launch
+        launch, tuner = self._launch, self._tuner
         assert launch is not None  # else the tables are walked
-        stopped = self._device.pool.run(launch, memory, options.config.timeout_s)
+        if tuner is None:
+            stopped = self._device.pool.run(launch, memory, options.config.timeout_s)
+        else:
+            launch = tuner.next()
+            start = perf_counter()
+            stopped = self._device.pool.run(launch, memory, options.config.timeout_s)
+            if not stopped:
+                tuner.note(launch, perf_counter() - start)
         if stopped:
             run_again(self._device.pool, launch, memory, options, stopped)
         return Ran(use(_read(memory, reads)), 1, None, 1) if reads else _RAN
+
+    def _made_tuner(self, launch: PreparedLaunch) -> Tuner | None:
+        """Return what compares the launch with other variants of its code, if there are any."""
+        one, sharing = self._schedule.first[0].launches[0], self._device.pool.sharing
+        code, grid = one.code, one.launch.grid
+        chosen, *others = code.candidates(grid)
+        if not others:
+            return None
+        widths = {launch: chosen}
+
+        def prepare(width: int) -> PreparedLaunch:
+            made = PreparedLaunch(code.for_launch(grid, width), one.program, one.launch, sharing)
+            widths[made] = width
+            return made
+
+        def choose(fastest: PreparedLaunch) -> None:
+            self._launch, self._tuner = fastest, None
+            code.keep(grid, widths[fastest])
+
+        return Tuner(launch, [partial(prepare, width) for width in others], choose)
 
     def _walked(
         self, memory: Sequence[Handle], options: RunOptions, reads: Sequence[tuple[int, int, int]], use: Use
