@@ -32,7 +32,7 @@ class Ending(IntEnum):
 class Reason(IntEnum):
     """Value of a stop word, or the refusal of ``enter``: why a launch did not run to its end.
 
-    Kernels store OUT_OF_MEMORY themselves (``vyre.emit.llvm.kernel``).
+    Kernels store OUT_OF_MEMORY themselves (``vyre.emit.llvm.shell``).
     """
 
     # Python has to check for signals and call again.
@@ -182,7 +182,7 @@ class Frame(Layout):
 
 
 class Block(Layout):
-    """Argument block of a kernel, followed by a ``Slot`` for each buffer (``vyre.emit.llvm.kernel.HEAD_WORDS``)."""
+    """Argument block of a kernel, followed by a ``Slot`` for each buffer (``vyre.emit.llvm.shell.HEAD_WORDS``)."""
 
     STOP = _field("stop_word *")
     GRID = _field("uint64_t", 3)
