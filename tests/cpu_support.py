@@ -81,8 +81,8 @@ def as_if_large(chosen: bool = True) -> Iterator[None]:
     """Has every launch read ahead, write past the caches, and use memory again that others have used."""
     with pytest.MonkeyPatch.context() as patch:
         if chosen:
-            patch.setattr("vyre.emit.llvm.kernel.PREFETCH_INVOCATIONS", 0)
-            patch.setattr("vyre.emit.llvm.kernel.STREAMED_BYTES", 0)
+            patch.setattr("vyre.emit.llvm.shell.PREFETCH_INVOCATIONS", 0)
+            patch.setattr("vyre.emit.llvm.shell.STREAMED_BYTES", 0)
             patch.setattr("vyre.backends.cpu.device.LARGE_BYTES", 1)
         yield
 
