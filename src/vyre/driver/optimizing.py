@@ -177,6 +177,8 @@ class BackendDispatcher(OptimizerDispatcher):
             return
         with self._lock:
             self._users[buffers.handles] -= 1
+            if self._retained_bytes <= self._most_retained:
+                return
             idle = [key for key, held in self._static.items() if not self._users[held.handles]]
             for key in idle:
                 if self._retained_bytes <= self._most_retained:
