@@ -191,5 +191,7 @@ def test_quick_run_prints_the_table_and_writes_it(plain: ModuleType, capsys: pyt
     plain.run(plain.Bench(1, 1, 1e-6, (plain.f32,), {}), ["matmul"])
     printed = capsys.readouterr().out
     assert "| matrix product, f32, in cache, 256² | vyre (64, 1) |" in printed
-    assert "geometric mean, each kernel once" in printed
+    # Without a peer there are no ratios.
+    has_peer = importlib.util.find_spec("numba") is not None
+    assert ("geometric mean, each kernel once" in printed) is has_peer
     assert {path.name for path in tmp_path.iterdir()} == {"plain.json", "plain.md"}
