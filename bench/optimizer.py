@@ -148,14 +148,12 @@ def time_start(_: BackendDispatcher, outcome: Outcome, *, quick: bool) -> None:
                     times.clear()
     taken = outcome.samples["start"] = Samples(seconds)
     base, rows = taken.best("numpy"), []
-    for name, most in (
-        ("empty cache", _MOST_FIRST),
-        ("warm cache", _MOST_WARM),
-        ("warm cache, another kernel", _MOST_WARM),
-    ):
+    for name, most in (("empty cache", _MOST_FIRST), ("warm cache", _MOST_WARM)):
         over = taken.best(name) - base
         rows.append([f"first call, {name}", shown(over), f"at most {shown(most)}"])
         outcome.promises[f"first call, {name}: {shown(over)} over import numpy, at most {shown(most)}"] = over <= most
+    # Its optimized form is not in the cache, so the optimizer runs.
+    rows.append(["first call of another kernel", shown(taken.best("warm cache, another kernel") - base), "printed"])
     for name, most in _MOST_COMPILE.items():
         times = _compile_kernels(name, 3 if quick else 5)
         if not times:
