@@ -165,6 +165,47 @@ def test_a_hopeless_variant_runs_once() -> None:
     assert tuner.ran.count("b") <= 2
 
 
+def test_threads_choose_once_though_variants_are_left_out_meanwhile() -> None:
+    for turn in range(20):
+        tuner = Timed({"a": 0.01, "b": 1.0, "c": 2.0, "d": 0.02 if turn % 2 else 0.005})
+        chosen: list[str] = []
+        tuner._choose = lambda launch, chosen=chosen: chosen.append(str(launch))  # type: ignore[misc]
+        failures: list[BaseException] = []
+
+        def work(tuner: Timed = tuner, failures: list[BaseException] = failures) -> None:
+            try:
+                for _ in range(200):
+                    launch = tuner.next()
+                    time.sleep(0)
+                    tuner.note(launch, tuner.times[str(launch)])
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        deadline = time.monotonic() + 5.0
+        while not chosen and time.monotonic() < deadline:
+            work()
+        work()
+        assert failures == []
+        assert chosen == ["d" if turn % 2 == 0 else "a"]
+
+
+def test_a_process_without_more_threads_keeps_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = telemetry.snapshot().variants_failed
+    monkeypatch.setattr("vyre.backends.cpu.tuning.Thread.start", refuse)
+    tuner = Timed({"a": 0.05, "b": 0.01})
+    for _ in range(5):
+        tuner.note(tuner.next(), 0.05)
+    assert (tuner.chosen, telemetry.snapshot().variants_failed) == ("", before + 1)
+
+
 def test_a_variant_that_does_not_compile_is_left_out() -> None:
     before = telemetry.snapshot().variants_failed
     tuner = Timed({"a": 0.02, "b": 0.01}, fails=True)

@@ -10,6 +10,7 @@ the fastest is kept, in memory and on disk for launches of about that size. Each
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from threading import Lock, Thread
 from typing import Final
 
@@ -25,7 +26,7 @@ _HOPELESS: Final = 3.0
 
 
 class Tuner:
-    """Compares the variants of one prepared launch; thread-safe, as samples are only ever added."""
+    """Compares the variants of one prepared launch; any threads may launch meanwhile."""
 
     def __init__(
         self,
@@ -39,35 +40,49 @@ class Tuner:
         self._alternatives = alternatives
         self._choose = choose
         self._seconds = 0.0
-        self._is_compiling = False
+        self._is_compiling = self._is_done = False
         self._lock = Lock()
 
     def next(self) -> PreparedLaunch:
         """Return the variant that the next launch should run: the one with the fewest samples."""
-        if len(self._samples) == 1:
-            return self._first
-        return min(self._samples, key=lambda launch: len(self._samples[launch]))
+        with self._lock:
+            return min(self._samples, key=lambda launch: len(self._samples[launch]))
 
     def note(self, launch: PreparedLaunch, seconds: float) -> None:
         """Take the time of a launch, and go on to the next phase if there are enough."""
         with self._lock:
             if not self._is_compiling:
                 self._seconds += seconds
-                if self._seconds < _WARM_SECONDS:
-                    return
-                self._is_compiling = True
-                Thread(target=self._prepare, name="vyre-tuning").start()
+                if self._seconds >= _WARM_SECONDS:
+                    self._is_compiling = True
+                    self._start()
                 return
-            samples = self._samples
-            if len(samples) == 1:
+            # A variant may have been left out while it ran.
+            if self._is_done or len(self._samples) == 1 or launch not in self._samples:
                 return
-            samples[launch].append(seconds)
-            best = min(samples[self._first], default=seconds)
-            if launch is not self._first and seconds > _HOPELESS * best and len(samples[self._first]) > 1:
-                del samples[launch]
-            if all(len(taken) >= _SAMPLES for taken in samples.values()) or len(samples) == 1:
-                telemetry.count(variants_compared=1)
-                self._choose(min(samples, key=lambda one: min(samples[one][1:], default=0.0)))
+            fastest = self._compare(launch, seconds)
+            self._is_done = fastest is not None
+        if fastest is not None:
+            telemetry.count(variants_compared=1)
+            self._choose(fastest)
+
+    def _compare(self, launch: PreparedLaunch, seconds: float) -> PreparedLaunch | None:
+        """Add a sample; return the fastest variant when there are enough."""
+        samples = self._samples
+        samples[launch].append(seconds)
+        first = samples[self._first]
+        if launch is not self._first and len(first) > 1 and seconds > _HOPELESS * min(first):
+            del samples[launch]
+        if len(samples) > 1 and any(len(taken) < _SAMPLES for taken in samples.values()):
+            return None
+        return min(samples, key=lambda one: min(samples[one][1:], default=inf))
+
+    def _start(self) -> None:
+        try:
+            Thread(target=self._prepare, name="vyre-tuning").start()
+        except RuntimeError:
+            # The process has no more threads, or ends: the launch stays as it is.
+            telemetry.count(variants_failed=1)
 
     def _prepare(self) -> None:
         """Compile the alternatives; a failure leaves the launch as it is."""
