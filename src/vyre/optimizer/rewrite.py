@@ -46,6 +46,11 @@ def same_value(a: str, b: str) -> str:
     return f"(({a} == {b}) | ({literal} & {equal}))"
 
 
+def _width(head: str) -> str:
+    """An expression: the number of bits of the type of a row, u64."""
+    return f"1u64 << ({LOG_WIDTHS}u64 >> u64(({head} >> 8 & 255) * 4) & 15u64)"
+
+
 def set_literal_bits(row: str, head: str, low: str, high: str) -> str:
     """Statements that set the known bits of a literal, unless it is a float.
 
@@ -53,7 +58,7 @@ def set_literal_bits(row: str, head: str, low: str, high: str) -> str:
     """
     return f"""
           if ({type_mask(KNOWN_TYPES)} >> ({head} >> 8 & 255) & 1) == 1 {{
-            let width_{row} = 1u64 << ({LOG_WIDTHS}u64 >> u64(({head} >> 8 & 255) * 4) & 15u64)
+            let width_{row} = {_width(head)}
             let known_low = select(width_{row} < 32u64, u32((1u64 << width_{row}) - 1u64), {NONE})
             let known_high = select(width_{row} == 64u64, {NONE}, 0)
             known0[{row}] = {low} ^ known_low
@@ -292,7 +297,7 @@ def rewriting(table: RuleTable) -> str:
                     known2[row] = u32(zeros >> 32u64)
                     known3[row] = u32(ones >> 32u64)
                   }}
-                  let width = 1u64 << ({LOG_WIDTHS}u64 >> u64((word >> 8 & 255) * 4) & 15u64)
+                  let width = {_width("word")}
                   if ((zeros | ones) == (0xffffffffffffffffu64 >> 64u64 - width)) & {fold} {{
                     outcome = {Code.BECOME_LITERAL.value}
                     bits = ones

@@ -63,7 +63,8 @@ class CpuCode:
     workgroups, with the lanes along the axis on which its accesses are consecutive. A launch of few heavy invocations
     that go through memory each in its own way, or that are no more than the threads, runs scalar code: most lanes of a
     vector would wait for others, and threads share the invocations. Programs that know their workgroups are left out:
-    their invocations may go through memory side by side. Optimization is the compiler's; without it code is made
+    their invocations may go through memory side by side. What was measured (``vyre.backends.cpu.tuning``) comes before
+    what is estimated. Optimization is the compiler's; without it code is made
     faster, and runs slower.
     """
 
