@@ -48,6 +48,8 @@ _UNOPTIMIZED: Final = DispatchConfig(optimize=NOTHING)
 
 _DEFAULT_LOCK: Final = Lock()
 _DEFAULT: Final[list[OptimizerDispatcher]] = []
+# The rule table and the arenas of some hundred small programs. A retained buffer costs several times its few bytes.
+_DEFAULT_RETAINED: Final = 256 << 10
 
 
 class BackendDispatcher(OptimizerDispatcher):
@@ -241,7 +243,7 @@ def _new_dispatcher(cache: DiskCache | None) -> OptimizerDispatcher:
         chosen = backend("cpu") if cache is None else backend("cpu", cache=cache)
     except BackendUnavailable:
         chosen = backend()
-    return BackendDispatcher(chosen, most_retained=4 << 20)
+    return BackendDispatcher(chosen, most_retained=_DEFAULT_RETAINED)
 
 
 @overload
